@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from ratios import Ratio, add_check, report
 
+from fiveshot.core.scorers import Flavor, ScoreTable
 from fiveshot.data.synthetic import gaussian_classes
-from fiveshot.heads import ScoreTable, make_head
-from fiveshot.heads.head import Flavor
+from fiveshot.heads import make_head
 from fiveshot.work import one_thread
 
 N_CLASSES, N_BASE, INCREMENT, SHOTS, N_TEST, SESSIONS = 200, 100, 10, 5, 5794, 10
@@ -65,8 +65,8 @@ def ours(name: str, width: int, flavor: Flavor) -> Iterator[np.ndarray]:
     table = None
     for X, y in sessions:
         head.partial_fit(X, y)
-        table = table or ScoreTable(head, test)
-        yield table.predict()
+        table = table or ScoreTable(test)
+        yield table.classify(head.scorer_)
 
 
 def theirs(name: str, width: int, classes: int | None) -> Iterator[np.ndarray]:

@@ -26,8 +26,8 @@ from sklearn.metrics import roc_auc_score
 from fiveshot.benchmark import get_protocol
 from fiveshot.core import NO_CLASSES, class_statistics
 from fiveshot.core.memory import Memory
+from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer.recognition.levels import SURE, Groups, Level, is_within, surest
 
 SHOTS = 5
@@ -61,15 +61,15 @@ def path_of(name: str) -> str:
     return f"{words.split()[-1].lower()}/{words}"
 
 
-def learned_head(features: FeatureSet, names: NDArray[np.str_], *, base: bool, seed: int) -> FewShotHead:
+def learned_head(features: FeatureSet, names: NDArray[np.str_], *, base: bool, seed: int) -> Scorer:
     X, y = np.asarray(features.train_x, dtype=np.float32), features.train_y
     first = np.array(get_protocol("cub200/big").session_classes[0]) if base else np.array([], dtype=np.int64)
     rng = np.random.default_rng([seed, 1])
     drawn = [rng.permutation(np.flatnonzero(y == c))[:SHOTS] for c in range(200) if c not in first]
-    rows, head = np.concatenate(drawn), make_head()
+    rows, head = np.concatenate(drawn), make_scorer()
     if base:
         of_base = np.isin(y, first)
-        return head.fit(X[of_base], names[y[of_base]]).partial_fit(X[rows], names[y[rows]])
+        return head.learn(X[of_base], names[y[of_base]]).learn(X[rows], names[y[rows]])
     return head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[rows]), names[y[rows]])))
 
 
@@ -98,7 +98,7 @@ def draw(features: FeatureSet, rate: list[float], *, base: bool, seed: int) -> l
     names = np.array([path_of(name) for name in features.class_names])
     head = learned_head(features, names, base=base, seed=seed)
     probabilities = head.answer(np.asarray(features.test_x, dtype=np.float32)).probabilities
-    classes = [str(name) for name in head.classes_]
+    classes = [str(name) for name in head.classes]
     best = probabilities.argmax(axis=1)
     species: list[tuple[Level, ...]] = [
         ((classes[one], float(row[one])),) for one, row in zip(best, probabilities, strict=True)
@@ -119,11 +119,11 @@ def unlearned(features: FeatureSet, seed: int) -> list[float]:
     known = rng.permutation(200)[:100]
     X, y = np.asarray(features.train_x, dtype=np.float32), features.train_y
     rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:SHOTS] for c in known])
-    head = make_head()
-    head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[rows]), names[y[rows]])))
+    head = make_scorer()
+    head = head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[rows]), names[y[rows]])))
     others = ~np.isin(features.test_y, known)
     answer = head.answer(np.asarray(features.test_x, dtype=np.float32)[others])
-    chains = Groups.of([str(name) for name in head.classes_]).chains(answer.probabilities)
+    chains = Groups.of([str(name) for name in head.classes]).chains(answer.probabilities)
     true = names[features.test_y[others]]
     groups = {name.partition("/")[0] for name in names[known]}
     of_known = np.array([name.partition("/")[0] in groups for name in true])

@@ -35,10 +35,10 @@ from threadpoolctl import threadpool_limits
 
 from fiveshot.benchmark import open_features
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
+from fiveshot.core.scorers import make_scorer
 from fiveshot.data import ImageDataset
 from fiveshot.data._official import read_cifar100
 from fiveshot.features import FeatureSet, extracted_features, load_features
-from fiveshot.heads import make_head
 
 OURS = "default head"
 WITHIN, AHEAD = 0.5, 1.0
@@ -100,9 +100,9 @@ def unit(rows: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def default_head(draw: Draw) -> NDArray[np.int64]:
-    head = make_head()
-    head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(draw.X), draw.y)))
-    return head.predict(draw.asked)
+    head = make_scorer()
+    memory = Memory(NO_CLASSES, class_statistics(head.embed(draw.X), draw.y))
+    return head.adopt(memory).classify(draw.asked)
 
 
 def others(draw: Draw) -> dict[str, NDArray[np.int64]]:

@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from ratios import Ratio, add_check, report
 
 from fiveshot.core.draws import derived_seed
+from fiveshot.core.scorers import ScoreTable
 from fiveshot.features import embedded_features
-from fiveshot.heads import FewShotHead, ScoreTable, make_head
+from fiveshot.heads import FewShotHead, make_head
 from fiveshot.work import one_thread
 
 Clock = Callable[[], float]
@@ -227,8 +228,8 @@ def ours(name: str, given: Material, width: int, clock: Clock) -> Played:
         rows = given.rows(first, last, SHOTS if session else None)
         head.partial_fit(given.train_x[rows], given.train_y[rows])
         if session in (0, SESSIONS):
-            table = table or ScoreTable(head, given.test_x)
-            answers.append(table.predict())
+            table = table or ScoreTable(given.test_x)
+            answers.append(table.classify(head.scorer_))
     return Played(np.stack(answers), clock() - start, getattr(head, "lambda_", None))
 
 

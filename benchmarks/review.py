@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
+from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer.review import MORE, Review, review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
 
@@ -61,8 +61,8 @@ def exchanged(y: NDArray[np.str_], rng: np.random.Generator) -> tuple[NDArray[np
     return labels, rows
 
 
-def fitted(X: NDArray[np.float32], y: NDArray[np.str_]) -> FewShotHead:
-    head = make_head("unbiased-lda")
+def fitted(X: NDArray[np.float32], y: NDArray[np.str_]) -> Scorer:
+    head = make_scorer("unbiased-lda")
     return head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X), y)))
 
 
@@ -73,7 +73,7 @@ def accuracy(drawn: Draw, X: NDArray[np.float32], y: NDArray[np.str_]) -> float:
 def reviewed(X: NDArray[np.float32], y: NDArray[np.str_], seed: int) -> Review:
     head = fitted(X, y)
     known = KnownPhotos(tuple(y.tolist()), tuple(map(str, range(len(y)))), X)
-    return review_photos(head, head.memory_, known, [str(row) for row in range(len(y))], state=1, seed=seed)
+    return review_photos(head, head.memory, known, [str(row) for row in range(len(y))], state=1, seed=seed)
 
 
 def followed(found: Review, kind: str, y: NDArray[np.str_]) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:

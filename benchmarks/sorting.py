@@ -18,8 +18,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
+from fiveshot.core.scorers import make_scorer
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.heads import make_head
 from fiveshot.recognizer.recognition.snapshot import Snapshot, head_record
 from fiveshot.recognizer.sorting import Metric, group_rows, sort_rows
 from fiveshot.recognizer.store.contents import Contents, StoredClass
@@ -47,7 +47,7 @@ def purity(truth: NDArray[np.intp], groups: NDArray[np.intp]) -> float:
 
 def taught(X: Floats, given: NDArray[np.str_]) -> Snapshot:
     """Return a model that has learned the photos that were named."""
-    head = make_head("unbiased-lda")
+    head = make_scorer("unbiased-lda")
     rows = {}
     for number, name in enumerate(np.unique(given[given != ""]), 1):
         own = X[given == name]
@@ -105,9 +105,9 @@ def _groups(
         shots = np.concatenate(
             [rng.permutation(others[y[others] == label])[:SHOTS] for label in np.unique(y[others])]
         )
-        head = make_head("unbiased-lda")
+        head = make_scorer("unbiased-lda")
         names = np.array([f"class {label:03}" for label in y[shots]])
-        head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[shots]), names)))
+        head = head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[shots]), names)))
         metric = Metric(head)
     truth = np.unique(y[rows], return_inverse=True)[1]
     ours = group_rows(metric(X[rows]))
@@ -151,9 +151,9 @@ def _labels(features: FeatureSet, seed: int, classes: int, photos: int) -> tuple
     aims = []
     for _ in range(5):
         five = rows_of(y, chosen, SHOTS, rng)
-        head = make_head("unbiased-lda")
-        head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[five]), names[five])))
-        aims.append((head.predict(test_X) == test_names).mean())
+        head = make_scorer("unbiased-lda")
+        head = head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[five]), names[five])))
+        aims.append((head.classify(test_X) == test_names).mean())
     aim = float(np.mean(aims))
     given = np.full(len(X), "", dtype=names.dtype)
     asked = 0
@@ -163,7 +163,7 @@ def _labels(features: FeatureSet, seed: int, classes: int, photos: int) -> tuple
         for question in queue:
             given[[question.photo, *question.companions]] = names[question.photo]
         asked += len(queue)
-        answers = taught(X, given).head.predict(test_X)
+        answers = taught(X, given).head.classify(test_X)
         if not queue or (answers == test_names).mean() >= aim:
             break
     return aim, asked

@@ -13,17 +13,22 @@ from typing import Any
 
 import numpy as np
 from ablation_default import SETS, figures
+from sklearn.base import clone
 
 from fiveshot.benchmark import get_protocol, run, sessions
+from fiveshot.core.scorers import parameter, parameter_names
 from fiveshot.features import embedded_features
 from fiveshot.heads import FewShotHead, choose_parameters, make_head, tune_on_base
-from fiveshot.heads.estimator import parameter, parameter_names, with_parameters
 from fiveshot.heads.tuned import Candidate
 
 
 def _changes(head: FewShotHead, parameters: Candidate) -> list[str]:
     """Return what differs from the head as given."""
-    return [f"{name} = {value}" for name, value in parameters.items() if value != parameter(head, name)]
+    return [
+        f"{name} = {value}"
+        for name, value in parameters.items()
+        if value != parameter(head.unlearned_scorer(), name)
+    ]
 
 
 def _made(name: str, projections: int, **values: Any) -> FewShotHead:
@@ -39,8 +44,10 @@ def _grid_row(given: FewShotHead, X: np.ndarray, y: np.ndarray) -> tuple[list[st
 def _auto_row(
     given: FewShotHead, names: Sequence[str], X: np.ndarray, y: np.ndarray
 ) -> tuple[list[str], FewShotHead]:
-    chosen = choose_parameters(given, X, y, names=[name for name in names if name in parameter_names(given)])
-    return [", ".join(_changes(given, chosen)) or "nothing"], with_parameters(given, chosen)
+    chosen = choose_parameters(
+        given, X, y, names=[name for name in names if name in parameter_names(given.unlearned_scorer())]
+    )
+    return [", ".join(_changes(given, chosen)) or "nothing"], clone(given).set_params(**chosen)
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from sklearn.metrics import roc_auc_score
 from fiveshot.benchmark import get_protocol
 from fiveshot.core import NO_CLASSES, class_statistics
 from fiveshot.core.memory import Memory
+from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection, leave_out, rejection_at
 from fiveshot.recognizer.store.contents import KnownPhotos
 
@@ -78,25 +78,25 @@ def names(features: FeatureSet, labels: NDArray[np.int64]) -> NDArray[np.str_]:
 
 def with_base(
     features: FeatureSet, parts: Split, head_name: str, rate: float, seed: int
-) -> tuple[FewShotHead, Rejection | None]:
+) -> tuple[Scorer, Rejection | None]:
     X, y = rows(features, parts.base)
-    head = make_head(head_name).fit(X, y)
+    head = make_scorer(head_name).learn(X, y)
     seen = features.provenance.adapter is not None
     rejection = None if seen else fit_rejection(head, X, y, false_rejection=rate, seed=seed)
-    return head.partial_fit(*shots(features, parts.new, seed)), rejection
+    return head.learn(*shots(features, parts.new, seed)), rejection
 
 
 def with_photos_held_back(
     features: FeatureSet, parts: Split, head_name: str, rate: float, seed: int
-) -> tuple[FewShotHead, Rejection | None]:
+) -> tuple[Scorer, Rejection | None]:
     back = held_back(features, parts, seed)
     X, y = rows(features, parts.base)
     held = np.arange(len(X) + len(back)) >= len(X)
     X = np.concatenate([X, np.asarray(features.test_x[back], dtype=np.float32)])
     y = np.concatenate([y, names(features, features.test_y[back])])
-    head = make_head(head_name).fit(X, y)
+    head = make_scorer(head_name).learn(X, y)
     rejection = fit_rejection(head, X, y, false_rejection=rate, seed=seed, held=held)
-    return head.partial_fit(*shots(features, parts.new, seed)), rejection
+    return head.learn(*shots(features, parts.new, seed)), rejection
 
 
 def held_back(features: FeatureSet, parts: Split, seed: int) -> NDArray[np.int64]:
@@ -107,28 +107,28 @@ def held_back(features: FeatureSet, parts: Split, seed: int) -> NDArray[np.int64
 
 def without_base(
     features: FeatureSet, parts: Split, head_name: str, rate: float, seed: int
-) -> tuple[FewShotHead, Rejection | None]:
+) -> tuple[Scorer, Rejection | None]:
     X, y = shots(features, parts.new, seed)
-    head = make_head(head_name)
+    head = make_scorer(head_name)
     memory = Memory(NO_CLASSES, class_statistics(head.embed(X), y))
-    head.adopt(memory)
+    head = head.adopt(memory)
     photos = KnownPhotos(tuple(y.tolist()), tuple(map(str, range(len(y)))), X)
     return head, rejection_at(leave_out(head, memory, photos, X[:0]), rate, None)
 
 
 def measure(
-    features: FeatureSet, parts: Split, head: FewShotHead, rejection: Rejection | None, asked: NDArray[np.int64]
+    features: FeatureSet, parts: Split, head: Scorer, rejection: Rejection | None, asked: NDArray[np.int64]
 ) -> list[float]:
     X, y = np.asarray(features.test_x[asked], dtype=np.float32), features.test_y[asked]
     familiarity = head.familiarity(X)
     known = [np.isin(y, parts.base), np.isin(y, parts.new)]
-    known[0] &= len(head.memory_.base) > 0
+    known[0] &= len(head.memory.base) > 0
     unknown = np.isin(y, parts.unknown)
     areas = [auroc(familiarity[part], familiarity[unknown]) for part in known]
     if rejection is None:
         return areas + [np.nan] * 3
-    counts = {label: summary.count for label, summary, _ in head.memory_}
-    rejected = familiarity < rejection.thresholds_of([counts[label] for label in head.predict(X)])
+    counts = {label: summary.count for label, summary, _ in head.memory}
+    rejected = familiarity < rejection.thresholds_of([counts[label] for label in head.classify(X)])
     return areas + [float(rejected[part].mean()) if part.any() else np.nan for part in (*known, unknown)]
 
 

@@ -28,24 +28,12 @@ def exported(source: Path) -> list[str]:
     return [name for name in defined if not name.startswith("_")]
 
 
-def heads_beside(source: Path) -> list[str]:
-    """Return the heads in modules of a package that its ``__all__`` does not name: one file adds a head."""
-    found = []
-    for module in sorted(source.parent.glob("[a-z]*.py")) if source.parent.name == "heads" else ():
-        for node in ast.parse(module.read_text(encoding="utf-8")).body:
-            bases = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
-            if "FewShotHead" in bases and node.name not in exported(source):
-                found.append(f"fiveshot.heads.{module.stem}.{node.name}")
-    return found
-
-
 def module_page(package: str, source: Path) -> str:
     """Return the page of a package: what it holds, then every name that it exports; of the whole one for ""."""
     names = "".join(f"        - {name}\n" for name in exported(source) if not name.startswith("_"))
     options = f"    options:\n      members:\n{names}" if names else ""
     whole = f"fiveshot.{package}" if package else "fiveshot"
-    more = "".join(f"\n::: {name}\n" for name in heads_beside(source))
-    return f"{LATER}# {whole}\n\n::: {whole}\n{options}{more}"
+    return f"{LATER}# {whole}\n\n::: {whole}\n{options}"
 
 
 def command_page() -> str:
@@ -63,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     )
     modules = {source.parent.name: source for source in SOURCE.glob("*/__init__.py")}
     modules |= {source.stem: source for source in SOURCE.glob("[a-z]*.py")}
+    modules["core.scorers"] = SOURCE / "core" / "scorers" / "__init__.py"
     for name in ("cli", "watch"):
         del modules[name]  # commands, of which the first page tells
     for name, source in sorted(modules.items()):

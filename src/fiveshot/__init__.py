@@ -12,7 +12,6 @@ Examples
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from fiveshot.features import load_features
     from fiveshot.heads import make_head
     from fiveshot.recognizer import Recognizer, Region
-
-# NumPy and SciPy bring an OpenBLAS each. Its threads keep a core busy for a while after every call, so calls of
-# the two in turn are three times slower on two cores. It is read when they are loaded, which is later.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "10")
 
 __version__ = "0.2.0"
 __all__ = [

@@ -22,9 +22,10 @@ from fiveshot.benchmark import (
 )
 from fiveshot.benchmark.job import features_fingerprint, head_config
 from fiveshot.benchmark.record import is_finished
+from fiveshot.core.scorers import RECIPES, parameter_names
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads import make_head
 
 PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment=2, shots=3)
 
@@ -36,7 +37,9 @@ def small_head(name: str):
     if name == TOGETHER:
         return make_head("unbiased-lda", together=2)
     head = make_head(name)
-    return head.set_params(n_projections=40) if hasattr(head, "n_projections") else head
+    return (
+        head.set_params(n_projections=40) if "n_projections" in parameter_names(head.unlearned_scorer()) else head
+    )
 
 
 @pytest.mark.parametrize("name", [*RECIPES, TOGETHER])

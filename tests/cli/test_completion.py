@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from fiveshot.cli import completion
 from fiveshot.cli.app import app
+from fiveshot.core.scorers import RECIPES
 from fiveshot.errors import InputError
-from fiveshot.heads.registry import RECIPES
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
 from fiveshot.recognizer.store.folder import create_model

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveshot.heads import RECIPES, FewShotHead, Refitted, Sampling, make_head
+from fiveshot.core.scorers import RECIPES, RefittedScorer
+from fiveshot.heads import FewShotHead, Sampling, make_head
 from fiveshot.heads._testing import (
     BASE,
     FIRST,
@@ -125,12 +126,12 @@ VARIANTS = [
 CASES = [
     Case(recipe, flavor, width)
     for recipe, flavor in VARIANTS
-    if recipe == "knn" or not isinstance(make_head(recipe), Refitted)
+    if recipe == "knn" or not isinstance(RECIPES[recipe].make(), RefittedScorer)
     for width in (WIDTHS if recipe.removeprefix("c-").startswith("ranpac") else (None,))
 ]
 CASES += [Case("ranpac*", "paper", 52, drawn=False), Case("c-ranpac", "paper", 52, drawn=False)]
-# One case of each class of heads, for what all recipes of a class share.
-KINDS = list({type(case.make()): case for case in reversed(CASES)}.values())[::-1]
+# One case of each class of scorers, for what all recipes of a class share.
+KINDS = list({type(case.make().unlearned_scorer()): case for case in reversed(CASES)}.values())[::-1]
 
 
 def learned(case: Case, *sessions: Rows, **parameters: Any) -> FewShotHead:

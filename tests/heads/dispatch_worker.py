@@ -26,7 +26,7 @@ def check(name: str) -> None:
         assert isinstance(predicted, torch.Tensor)
         assert isinstance(probabilities, torch.Tensor)
         assert isinstance(fitted.answer(features).familiarity, torch.Tensor)
-        assert fitted.score(features, labels) == expected.score(X, y)
+        assert abs(fitted.score(features, labels) - expected.score(X, y)) < 1e-6  # scikit-learn's, in 32 bits
         assert cross_val_score(head, features, labels, cv=3, scoring="accuracy").mean() > 0.7
         assert isinstance(fitted.predict(X), np.ndarray)
     assert isinstance(fitted.predict(features), np.ndarray)

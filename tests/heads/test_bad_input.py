@@ -186,7 +186,7 @@ def test_an_error_in_the_middle_of_learning_changes_nothing(kind: Case, monkeypa
 
     before = dict(head.__dict__)
     with monkeypatch.context() as patched:
-        patched.setattr(type(head), "hold", interrupted)
+        patched.setattr(type(head.scorer_), "holding", interrupted)
         with pytest.raises(KeyboardInterrupt):
             head.partial_fit(*flat(draw({60: 4})))
     assert all(head.__dict__[name] is value for name, value in before.items())

@@ -48,11 +48,11 @@ def test_bad_parameters(kind: type[FewShotHead], parameters: dict[str, object], 
     with pytest.raises(InputError, match=message):
         kind(**small | parameters).fit(*flat(draw(BASE)))
     head = kind(**small).fit(*flat(draw(BASE)))
-    model, scores = head.model_, head.class_scores(queries())
+    scorer, scores = head.scorer_, head.class_scores(queries())
     head.set_params(**parameters)
     with pytest.raises(InputError, match=message):
         head.fit(*flat(draw(FIRST)))
-    assert head.model_ is model
+    assert head.scorer_ is scorer
     head.set_params(**kind(**small).get_params(deep=False))
     np.testing.assert_array_equal(head.class_scores(queries()), scores)
 

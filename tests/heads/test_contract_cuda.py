@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from cases import BASE, FIRST, SECOND, Case, draw, flat, queries
 
+from fiveshot.core.scorers import ScoreTable
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
-from fiveshot.heads import ScoreTable, load_head, make_head, save_head
+from fiveshot.heads import load_head, make_head, save_head
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
@@ -45,10 +46,10 @@ def test_a_cuda_head_agrees_with_the_cpu(case: Case, dtype: type) -> None:
         head.partial_fit(rows, labels)
         reference.partial_fit(torch.from_numpy(rows), labels)  # random numbers of torch, as on the device
         exact.partial_fit(torch.from_numpy(rows).double(), labels)
-        table = table or ScoreTable(head, X)
+        table = table or ScoreTable(X)
         expected, in_double = reference.class_scores(X), exact.class_scores(X.astype(np.float64))
         as_close(head.class_scores(X), expected, in_double)
-        as_close(table.scores().cpu().numpy(), expected, in_double)
+        as_close(table.scores(head.scorer_).cpu().numpy(), expected, in_double)
         close(head.predict_proba(X).sum(axis=1), np.ones(len(X), dtype=dtype))
     assert head.statistics_.means.device.type == "cuda"
     assert isinstance(head.class_scores(X), np.ndarray)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from cases import BASE, FIRST, Case, draw, learned, queries, without
 
+from fiveshot.core.scorers import ScoreTable
 from fiveshot.errors import InputError
-from fiveshot.heads import FewShotHead, ScoreTable
+from fiveshot.heads import FewShotHead
 
 NEW = {25: 3, 5: 1, 60: 4}
 
@@ -67,7 +68,7 @@ def test_a_table_of_scores_follows(case: Case) -> None:
         return
     X = queries()
     head = learned(case, draw(BASE), draw(NEW))
-    table = ScoreTable(head, X)
-    table.scores()
+    table = ScoreTable(X)
+    table.scores(head.scorer_)
     head.forget(25)
-    np.testing.assert_allclose(table.scores(), head.class_scores(X), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(table.scores(head.scorer_), head.class_scores(X), rtol=1e-9, atol=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fiveshot.core import Calibration
 from fiveshot.errors import InputError
-from fiveshot.heads import NCM, load_head, make_head, save_head
+from fiveshot.heads import NCM, FeCAM, FewShotHead, RanPAC, UnbiasedLDA, load_head, make_head, save_head
 
 ALPHAS = [0.25, 0.5, 1.0]
 
@@ -59,7 +60,9 @@ def test_fields_of_a_calibration_are_parameters() -> None:
 def test_what_get_params_names_can_be_set(case: Case) -> None:
     head = case.make()
     before = head.get_params()
-    assert head.set_params(**before).get_params() == before
+    after = head.set_params(**before).get_params()
+    before.pop("scorer", None), after.pop("scorer", None)  # a copy: its parameters are there by their names
+    assert after == before
     assert clone(head).get_params(deep=False).keys() == head.get_params(deep=False).keys()
 
 
@@ -140,3 +143,38 @@ def test_booleans_and_integers_do_not_mix() -> None:
     head = make_head("ncm").fit(X, y == "owl")
     with pytest.raises(InputError, match=r"label 1 does not fit: .* booleans \(for example False\)"):
         head.partial_fit(X, np.ones(len(X), dtype=int))
+
+
+@pytest.mark.parametrize("kind", [NCM, FeCAM, RanPAC, UnbiasedLDA])
+def test_an_estimator_has_the_parameters_of_its_scorer(kind: type[FewShotHead]) -> None:
+    own, scorers = (signature(one).parameters for one in (kind, kind.scorer_class))
+    assert {name: (one.default, one.kind) for name, one in own.items()} == {
+        name: (one.default, one.kind) for name, one in scorers.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["scorer__shrinkage", "shrinkage"])
+def test_a_search_tries_values_of_any_scorer(name: str) -> None:
+    search = GridSearchCV(make_head("deep-slda"), {name: [1e-4, 0.3]}, cv=2, error_score="raise").fit(*samples())
+    assert search.best_estimator_.scorer.shrinkage == search.best_params_[name]
+
+
+def test_a_changed_parameter_counts_from_the_next_session_on() -> None:
+    X, y = samples()
+    head = NCM("euclidean").fit(X, y)
+    before = head.predict_proba(X)
+    head.set_params(temperature=2.0)
+    np.testing.assert_array_equal(head.predict_proba(X), before)
+    again = NCM("euclidean", temperature=2.0).fit(X, y).partial_fit(X[:1] + 9, ["kite"])
+    np.testing.assert_array_equal(head.partial_fit(X[:1] + 9, ["kite"]).predict_proba(X), again.predict_proba(X))
+
+
+def test_learning_leaves_the_scorer_before_as_it_was() -> None:
+    X, y = samples()
+    scorer = make_head().fit(X, y).scorer_
+    before = scorer.scores(X)
+    later = scorer.learn(X[:2] + 9, ["rook"] * 2)
+    assert (len(scorer.classes), len(later.classes)) == (3, 4)
+    later.forget("rook"), later.adopt(scorer.memory)
+    np.testing.assert_array_equal(scorer.scores(X), before)
+    assert len(later.classes) == 4

@@ -7,8 +7,9 @@ from oracles import covariance, fecam_scores
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 
 from fiveshot.core import Calibration
+from fiveshot.core.scorers import ScoreTable
 from fiveshot.errors import InputError
-from fiveshot.heads import FeCAM, ScoreTable
+from fiveshot.heads import FeCAM
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
 given, st = hypothesis.given, hypothesis.strategies
@@ -155,10 +156,10 @@ def test_short_vectors_are_scored_without_a_matrix_for_each_class(normalization:
     for part in (base, new):
         features, labels = flat(part)
         head.partial_fit(features.astype(np.float32), labels)
-    assert all(head.model_.models[label].borrowed is not None for label in new)
+    assert all(head.scorer_.model.models[label].borrowed is not None for label in new)
     expected = fecam_scores(
         base, new, X, gamma=100.0, normalization=normalization, normalize=True, calibration=calibration
     )
     single = X.astype(np.float32)
     np.testing.assert_allclose(head.class_scores(single), expected, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(ScoreTable(head, single).scores(), expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(ScoreTable(single).scores(head.scorer_), expected, rtol=1e-5, atol=1e-7)

@@ -83,7 +83,7 @@ def test_the_file_holds_tensors_and_json_only(tmp_path: Path) -> None:
         header = json.loads(file.metadata()["fiveshot"])
     assert header["kind"] == "head"
     assert isinstance(header["version"], int)
-    assert header["meta"]["head"] == "RanPAC"
+    assert header["meta"]["scorer"] == "RanPACScorer"
 
 
 @pytest.mark.parametrize(
@@ -131,33 +131,34 @@ def test_a_head_from_a_cuda_machine_says_how_to_load_it_here(tmp_path: Path) -> 
     torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     if torch.cuda.is_available():
         pytest.skip("needs a machine without CUDA")
-    head = NCM().fit(*flat(draw(BASE))).set_params(device="cuda:0")
+    head = NCM().fit(*flat(draw(BASE)))
+    head.scorer_.device = "cuda:0"
     save_head(head, tmp_path / "head")
     with pytest.raises(FiveshotError, match=r"cuda:0.*device=\"cpu\""):
         load_head(tmp_path / "head")
     np.testing.assert_array_equal(
         load_head(tmp_path / "head", device="cpu").predict(queries()),
-        head.set_params(device=None).predict(queries()),
+        head.predict(queries()),
     )
 
 
 def damage(path: Path, **changes: Any) -> None:
     """Rewrite a head file with other metadata, tensors left out, or another kind or version."""
-    file = read_tensors(path, kind="head", version=1)
+    file = read_tensors(path, kind="head", version=2)
     tensors = {
         name: tensor.copy() for name, tensor in file.tensors.items() if name not in changes.get("without", ())
     }
     meta = file.meta | changes.get("meta", {})
-    write_tensors(path, tensors, kind=changes.get("kind", "head"), version=changes.get("version", 1), meta=meta)
+    write_tensors(path, tensors, kind=changes.get("kind", "head"), version=changes.get("version", 2), meta=meta)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 99}, "format version 99, this release reads up to 1; upgrade with: pip install"),
+        ({"version": 99}, "format version 99, this release reads up to 2; upgrade with: pip install"),
         ({"kind": "adapter"}, "holds a fiveshot adapter, not a head"),
         (
-            {"meta": {"head": "Oracle"}},
+            {"meta": {"scorer": "Oracle"}},
             "does not hold a complete head .*'Oracle' is not one; name the file .* --plugin .* get a fresh copy",
         ),
         ({"meta": {"parameters": {"gamma": -1, "wings": 2}}}, "does not hold a complete head"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import BASE, FIRST, Case, draw, flat, queries
+from fiveshot.heads.estimator import as_features, as_session_labels
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fiveshot.heads import NCM, FeCAM, RanPAC
-from fiveshot.heads.estimator import as_features, as_session_labels
 
 ROWS = [[1.0, 2.0], [3.0, 4.5]]
 

@@ -1,4 +1,4 @@
-"""What a head imports, and what it does for scikit-learn without importing it."""
+"""Heads in scikit-learn's hands, and what scorers import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fiveshot.core import Calibration
-from fiveshot.heads import NCM, RECIPES, FeCAM, TunedHead, UnbiasedLDA, make_head
+from fiveshot.core.scorers import RECIPES, parameter_names
+from fiveshot.heads import NCM, FeCAM, TunedHead, UnbiasedLDA, make_head
 
 HEAVY = "{'torch', 'sklearn', 'scipy.linalg', 'pandas'} & set(sys.modules)"
 
@@ -28,21 +29,19 @@ def imported(code: str) -> str:
     return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_importing_heads_imports_neither_torch_nor_scikit_learn() -> None:
-    assert imported("import fiveshot.heads\nfiveshot.heads.make_head('c-fecam')") == "[]"
+def test_importing_scorers_imports_neither_torch_nor_scikit_learn() -> None:
+    assert imported("from fiveshot.core.scorers import make_scorer\nmake_scorer('c-fecam')") == "[]"
 
 
-def test_learning_and_asking_import_neither() -> None:
+def test_learning_and_asking_scorers_import_neither() -> None:
     code = (
-        "import numpy as np\nfrom fiveshot.heads import RECIPES, make_head\n"
-        "from fiveshot.heads.estimator import parameter_names\n"
+        "import numpy as np\nfrom fiveshot.core.scorers import RECIPES, make_scorer, parameter_names\n"
         "for name in RECIPES:\n"
-        "    head = make_head(name)\n"
-        "    if type(head).__name__ == 'Refitted':\n        continue  # is made of scikit-learn\n"
-        "    if 'n_projections' in parameter_names(head):\n        head.set_params(n_projections=8)\n"
-        "    head.fit(np.eye(4).tolist(), list('abcd')).partial_fit(np.ones((2, 4)), ['e', 'e'])\n"
-        "    head.answer(np.eye(4)), head.score(np.eye(4), list('abcd'))\n"
-        "    repr(head), head.get_params(), head.set_params(device=None)"
+        "    small = {'n_projections': 8} if 'n_projections' in parameter_names(make_scorer(name)) else {}\n"
+        "    scorer = make_scorer(name, **small)\n"
+        "    if type(scorer).__name__ == 'RefittedScorer':\n        continue  # is made of scikit-learn\n"
+        "    scorer = scorer.learn(np.eye(4), list('abcd')).learn(np.ones((2, 4)), ['e', 'e'])\n"
+        "    scorer.answer(np.eye(4)), scorer.classify(np.eye(4)), repr(scorer)"
     )
     assert imported(code) == "['scipy.linalg']"  # for its BLAS and LAPACK
 
@@ -78,7 +77,7 @@ def test_scikit_learn_takes_a_head_for_one_of_its_own() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_pickled_head_answers_the_same(name: str) -> None:
     head = make_head(name, **({"n_projections": 30, "per_class": 20} if name == "c-ranpac" else {}))
-    if hasattr(head, "n_projections"):
+    if "n_projections" in parameter_names(head.unlearned_scorer()):
         head.set_params(n_projections=30)
     head.fit(*flat(draw(BASE))).partial_fit(*flat(draw(FIRST)))
     back = pickle.loads(pickle.dumps(head))

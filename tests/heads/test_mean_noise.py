@@ -106,7 +106,7 @@ def test_the_euclidean_inflation_is_what_the_noise_adds(shots: int) -> None:
     _, base, new = simulated(shots)
     head = NCM("euclidean", bias=1.0).fit(*flat(base)).partial_fit(*flat(new))
     measured = [np.sum((rows.mean(axis=0) - label) ** 2) for label, rows in new.items()]
-    formula = [head.model_.models[label].inflation for label in new]
+    formula = [head.scorer_.model.models[label].inflation for label in new]
     error = np.std(measured) / np.sqrt(MANY)
     assert abs(np.mean(measured) - np.mean(formula)) < 3 * error
     assert np.mean(measured) > 20 * error
@@ -118,13 +118,13 @@ def test_the_squared_length_of_a_prototype_is_right_on_average(shots: int) -> No
     head = NCM("cosine", bias=1.0).fit(*flat(base)).partial_fit(*flat(new))
     plain, corrected = [], []
     for label in new:
-        prototype = head.model_.models[label]
+        prototype = head.scorer_.model.models[label]
         squared = float((prototype.mean**2).sum()) - D * label**2
         plain.append(squared)
         corrected.append(squared - prototype.inflation)
     inflation = np.mean(plain) - np.mean(corrected)
     # The product of mean and noise averages out only slowly; it is the same in both.
-    products = [2 * float(head.model_.models[c].mean.sum() * c - D * c**2) for c in new]
+    products = [2 * float(head.scorer_.model.models[c].mean.sum() * c - D * c**2) for c in new]
     assert abs(np.mean(corrected) - np.mean(products)) < 0.15 * inflation
 
 
@@ -140,7 +140,7 @@ def test_fecams_inflation_is_what_the_noise_adds_and_not_the_optimistic_one(norm
         inverse = np.linalg.inv(N)
         off = rows.mean(axis=0) - label
         measured.append(off @ inverse @ off)
-        formula.append(head.model_.models[label].inflation)
+        formula.append(head.scorer_.model.models[label].inflation)
         optimistic.append(np.trace(inverse @ covariance(rows)) / 5)
     assert np.mean(formula) == pytest.approx(np.mean(measured), rel=0.12)
     assert np.mean(optimistic) < 0.5 * np.mean(measured)

@@ -217,7 +217,7 @@ def test_when_it_is_asked_changes_nothing(width: int, sampling: Sampling | None)
     for session in sessions:
         expected.append(learn(asked, session).class_scores(X))
         copies.append(copy(learn(waiting, session)))
-    assert all("weights" not in vars(one.model_) for one in copies)
+    assert all("weights" not in vars(one.scorer_.model) for one in copies)
     copies.append(pickle.loads(pickle.dumps(copies[2])))
     for place in (2, 0, 3, 1):  # the last first: the sums of all sessions are shared
         scores = expected[min(place, 2)]

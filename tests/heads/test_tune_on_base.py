@@ -7,11 +7,15 @@ import pytest
 
 from fiveshot.core.episodes import Episode
 from fiveshot.core.memory import Memory
+from fiveshot.core.scorers import RECIPES, FeCAMScorer, parameter_names
 from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError
-from fiveshot.heads import NCM, RECIPES, FeCAM, make_head
+from fiveshot.heads import NCM, FeCAM, make_head
 from fiveshot.heads.tuned import (
+    SEARCHED,
     _pick,
+    default_candidates,
+    episode_scores,
     score_at,
     tune_on_base,
     tuning_episodes,
@@ -90,10 +94,11 @@ def test_every_head_can_be_tuned(name: str) -> None:
     X, y = base(n_classes=10)
     before = X.copy()
     head = make_head(name, **SAMPLED.get(name, {}))
-    if hasattr(head, "n_projections"):
+    scorer = head.unlearned_scorer()
+    if "n_projections" in parameter_names(scorer):
         head.set_params(n_projections=64)
-    own = "candidates" in vars(type(head))  # others must be told some
-    tried = head.candidates() if own else [{"temperature": 0.5}]
+    own = type(scorer) in SEARCHED  # others must be told some
+    tried = default_candidates(scorer) if own else [{"temperature": 0.5}]
     tuned = tune_on_base(head, X, y, candidates=None if own else tried, episodes=2)
     assert len(tuned.scores) == 1 + len(tried)
     assert all(0 < score.mean <= 1 for score in tuned.scores)
@@ -114,10 +119,10 @@ def test_sharing_metrics_between_biases_changes_no_score() -> None:
     for index, change in enumerate(settings, start=1):
         alone = tune_on_base(FeCAM(**{"gamma": 20.0} | change), X, y, candidates=[], episodes=2)
         assert alone.scores[0].mean == pytest.approx(together.scores[index].mean)
-    head = FeCAM(20.0, bias=0.3)
-    episode, samples, labels = next(tuning_episodes(head, X, y, shots=5, episodes=1, seed=0))
-    shared = head.episode_scores(episode, samples, labels, settings=None, shared={})
-    alone = head.adopt(episode.memory).class_scores(samples[episode.asked_rows])
+    scorer = FeCAMScorer(20.0, bias=0.3)
+    episode, samples, labels = next(tuning_episodes(scorer, X, y, shots=5, episodes=1, seed=0))
+    shared = episode_scores(scorer, episode, samples, labels, settings=None, shared={})
+    alone = scorer.adopt(episode.memory).scores(samples[episode.asked_rows])
     np.testing.assert_allclose(shared, alone, rtol=1e-4, atol=1e-5)
 
 
@@ -140,7 +145,7 @@ def test_the_noise_of_means_is_found_to_matter() -> None:
 
 def test_what_cannot_be_tuned_is_refused() -> None:
     X, y = base()
-    with pytest.raises(InputError, match="NCM as given has no parameter 'gamma'; it has bias, calibration"):
+    with pytest.raises(InputError, match=r"Invalid parameter 'gamma' for NCMScorer.*'bias', 'calibration'"):
         tune_on_base(NCM(), X, y, candidates=[{"gamma": 1.0}])
     with pytest.raises(InputError, match="shots and episodes must be at least 1, got 0 and 8"):
         tune_on_base(FeCAM(), X, y, shots=0)

@@ -123,7 +123,7 @@ def test_a_class_scores_on_its_own_samples_what_the_equations_expect(shots: int)
         head = UnbiasedLDA(0, prior=prior, offset=0.0, sharpness=10.0).fit(X, y).partial_fit(new_X, new_y)
         own = head.class_scores(asked)[np.arange(len(truth)), truth]
         found[bias] = own[of_new].mean()
-        expected = 1 - float(head.model_.spaces[0].gaps[60:].mean())
+        expected = 1 - float(head.scorer_.model.spaces[0].gaps[60:].mean())
         assert own[~of_new].mean() == pytest.approx(1, abs=0.02)
     assert found[1.0] == pytest.approx(expected, abs=0.03)
     assert found[0.0] < found[1.0] - 0.04
@@ -157,7 +157,7 @@ def test_no_base_session_at_all() -> None:
     X, y = classes(30, 5, seed=1, spread=1.5)
     asked, truth = classes(30, 10, seed=2, spread=1.5)
     head = UnbiasedLDA()
-    head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X), y)))
+    head.adopt(Memory(NO_CLASSES, class_statistics(head.unlearned_scorer().embed(X), y)))
     nearest = NCM("euclidean").fit(X, y)
     assert head.choice_.episodes == 0
     assert (head.predict(asked) == truth).mean() > (nearest.predict(asked) == truth).mean()
@@ -176,7 +176,7 @@ def test_a_first_session_of_a_few_samples_is_not_a_base() -> None:
     asked, _ = wide([10] * 8, seed=1)
     fitted = UnbiasedLDA().fit(X, y)
     adopted = UnbiasedLDA()
-    adopted.adopt(Memory(NO_CLASSES, class_statistics(adopted.embed(X), y)))
+    adopted.adopt(Memory(NO_CLASSES, class_statistics(adopted.unlearned_scorer().embed(X), y)))
     in_parts = UnbiasedLDA().fit(X[y < 3], y[y < 3]).partial_fit(X[y >= 3], y[y >= 3])
     for other in (adopted, in_parts):
         np.testing.assert_allclose(other.class_scores(asked), fitted.class_scores(asked), rtol=1e-9)
@@ -338,7 +338,7 @@ def test_the_matrices_to_export_score_as_the_head_does(n_random: int) -> None:
     X, y = classes(12, 10, seed=0)
     asked, _ = classes(14, 3, seed=1)
     head = UnbiasedLDA(n_random).fit(X, y).partial_fit(*classes(2, 5, seed=1, first=12))
-    scores, probabilities, familiarity = head.scorer()(asked)
+    scores, probabilities, familiarity = head.scorer_.linear()(asked)
     np.testing.assert_allclose(scores, head.class_scores(asked), atol=1e-10)
     np.testing.assert_allclose(probabilities, head.predict_proba(asked), atol=1e-10)
     np.testing.assert_allclose(familiarity, head.familiarity(asked), atol=1e-10)
@@ -348,7 +348,7 @@ def test_the_matrices_to_export_score_as_the_head_does_without_a_base() -> None:
     X, y = wide([5, 1, 3, 2], seed=0)
     asked, _ = wide([10] * 4, seed=1)
     head = UnbiasedLDA().fit(np.exp(X), y)
-    scores, probabilities, familiarity = head.scorer()(np.exp(asked))
+    scores, probabilities, familiarity = head.scorer_.linear()(np.exp(asked))
     np.testing.assert_allclose(scores, head.class_scores(np.exp(asked)), atol=1e-10)
     np.testing.assert_allclose(probabilities, head.predict_proba(np.exp(asked)), atol=1e-10)
     np.testing.assert_allclose(familiarity, head.familiarity(np.exp(asked)), atol=1e-10)
@@ -359,14 +359,14 @@ def test_familiarity_by_its_equation(base: bool, strength: float) -> None:
     X, y = (classes if base else wide)([9, 5, 7, 2] if not base else 12, *([8] if base else []), seed=0)
     asked = np.concatenate([X + 0.1, -X[:5]])
     head = UnbiasedLDA(0).fit(X, y)
-    space, statistics = head.model_.spaces[0], head.memory_.statistics
+    space, statistics = head.scorer_.model.spaces[0], head.memory_.statistics
     covariance, spectrum = space.shared.covariance, space.shared.spectrum
     width, r = spectrum.directions.shape
     off = np.eye(width) - spectrum.directions @ spectrum.directions.T
     between = spectrum.directions @ np.diag(spectrum.variances) @ spectrum.directions.T + spectrum.rest * off
     whole = np.trace(between) + width * covariance.noise
     share, chance = (spectrum.variances.sum() + r * covariance.noise) / whole, r * covariance.noise / whole
-    unit = head.embed(asked)
+    unit = head.scorer_.embed(asked)
     white = covariance.whiten(unit - space.origin)
     for row, best in enumerate(head.predict_proba(asked).argmax(axis=1)):
         mean, n = statistics.means[best], statistics.summaries[best].count
@@ -401,13 +401,15 @@ def test_long_tails_are_shortened_without_a_base_and_symmetric_values_are_not() 
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     without = UnbiasedLDA().fit(symmetric, labels)
-    np.testing.assert_allclose(without.embed(symmetric), unit(symmetric), rtol=1e-4)
-    largest = [(rows.max(axis=1) / rows.mean(axis=1)).min() for rows in (without.embed(tails), unit(tails))]
+    np.testing.assert_allclose(without.scorer_.embed(symmetric), unit(symmetric), rtol=1e-4)
+    largest = [
+        (rows.max(axis=1) / rows.mean(axis=1)).min() for rows in (without.scorer_.embed(tails), unit(tails))
+    ]
     assert largest[0] < 0.5 * largest[1]
-    assert (without.embed(tails).argsort(axis=1) == tails.argsort(axis=1)).all()
-    np.testing.assert_allclose(without.embed(7 * tails), without.embed(tails), rtol=1e-9)
+    assert (without.scorer_.embed(tails).argsort(axis=1) == tails.argsort(axis=1)).all()
+    np.testing.assert_allclose(without.scorer_.embed(7 * tails), without.scorer_.embed(tails), rtol=1e-9)
     base = UnbiasedLDA(0, center=False).fit(np.exp(rng.normal(size=(60, 20))), np.arange(60) % 4)
-    np.testing.assert_allclose(base.embed(tails[:, :20]), unit(tails[:, :20]), rtol=1e-9)
+    np.testing.assert_allclose(base.scorer_.embed(tails[:, :20]), unit(tails[:, :20]), rtol=1e-9)
 
 
 def test_unknown_classes_are_less_familiar_than_known_ones() -> None:
@@ -429,7 +431,7 @@ def test_with_one_sum_of_the_base_the_answers_are_the_same() -> None:
     for X, y in (base, new, more):  # the last are samples of base classes
         expected = each.partial_fit(X, y).class_scores(asked)
         np.testing.assert_allclose(summed.partial_fit(X, y).class_scores(asked), expected, rtol=1e-7, atol=1e-9)
-    assert len(each.model_.spaces) == 2
+    assert len(each.scorer_.model.spaces) == 2
 
 
 def test_with_one_sum_of_the_base_memory_does_not_grow_with_its_samples() -> None:
@@ -471,15 +473,15 @@ def test_samples_asked_together_move_the_means_by_their_shares() -> None:
     head = UnbiasedLDA(0, together=1).fit(X, y).partial_fit(new_X, new_y)
     shares = alone.predict_proba(asked)
     known = alone.memory_.statistics
-    expected = (known.counts[:, None] * known.means + shares.T @ alone.embed(asked)) / (
+    expected = (known.counts[:, None] * known.means + shares.T @ alone.scorer_.embed(asked)) / (
         known.counts + shares.sum(axis=0)
     )[:, None]
-    moved = head.moved_by(asked)
-    np.testing.assert_allclose(moved.memory_.statistics.means, expected, rtol=1e-12)
-    np.testing.assert_array_equal(moved.memory_.statistics.counts, known.counts + shares.sum(axis=0).round())
-    np.testing.assert_array_equal(moved.predict(asked), head.predict(asked))
+    moved = head.scorer_.moved_by(asked)
+    np.testing.assert_allclose(moved.memory.statistics.means, expected, rtol=1e-12)
+    np.testing.assert_array_equal(moved.memory.statistics.counts, known.counts + shares.sum(axis=0).round())
+    np.testing.assert_array_equal(moved.classify(asked), head.predict(asked))
     np.testing.assert_array_equal(head.memory_.statistics.means, known.means)  # nothing was learned
-    assert alone.moved_by(asked) is alone
+    assert alone.scorer_.moved_by(asked) is alone.scorer_
 
 
 def test_one_shot_classes_gain_by_samples_asked_together() -> None:

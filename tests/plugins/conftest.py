@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import fiveshot.data.registry
 import fiveshot.plugins
 from fiveshot.cli.app import app
+from fiveshot.core.scorers import recipes
 from fiveshot.data.synthetic import gaussian_classes
-from fiveshot.heads import registry
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep what a test loads and registers from the tests after it."""
     monkeypatch.setenv("FIVESHOT_PLUGINS", "")
     datasets, files = fiveshot.data.registry._registered, fiveshot.plugins._loaded
-    tables: list[dict] = [registry._registered, registry._registered_classes, datasets, files]
+    tables: list[dict] = [recipes._registered, recipes._registered_classes, datasets, files]
     before = [dict(table) for table in tables]
     files.clear()
     yield

@@ -86,7 +86,7 @@ def test_a_plugin_may_look_names_up_while_it_is_loaded(tmp_path: Path, monkeypat
         ("x = (\n", r"mine\.py cannot be used: line 1: SyntaxError"),
         ("import nonesuch", r"line 1: ModuleNotFoundError: No module named 'nonesuch'"),
         (
-            "from fiveshot.heads import register_head, NCM\n\nregister_head('ncm', NCM)\n",
+            "from fiveshot.core.scorers import register_head, NCMScorer\n\nregister_head('ncm', NCMScorer)\n",
             r"mine\.py cannot be used: line 3: the name 'ncm' is taken",
         ),
     ],
@@ -154,7 +154,7 @@ def test_an_installed_package_is_found_by_its_entry_point(
         )
     module.write_text(city.read_text())
     importlib.invalidate_caches()
-    assert type(make_head("city")).__module__ == "cityhead_of_a_test"
+    assert type(make_head("city").scorer).__module__ == "cityhead_of_a_test"
     del sys.modules["cityhead_of_a_test"]
 
 

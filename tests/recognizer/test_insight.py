@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
-from fiveshot.heads import FewShotHead, make_head
+from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.recognizer.insight import Duplicate, LearnReport, find_outliers, inspect_class
 from fiveshot.recognizer.recognition import _held_out as held_out
 from fiveshot.recognizer.recognition._held_out import held_out_scores
@@ -51,11 +51,11 @@ def memory(world: World) -> Memory:
 
 
 @pytest.fixture(params=["ncm", "c-fecam", "unbiased-lda"])
-def head(request: pytest.FixtureRequest, memory: Memory) -> FewShotHead:
-    return make_head(request.param).adopt(memory)
+def head(request: pytest.FixtureRequest, memory: Memory) -> Scorer:
+    return make_scorer(request.param).adopt(memory)
 
 
-def report(head: FewShotHead, memory: Memory, name: str, X: Floats, **more: Any) -> LearnReport:
+def report(head: Scorer, memory: Memory, name: str, X: Floats, **more: Any) -> LearnReport:
     numbers = range(len(X))
     names = more.pop("photos", [f"{i}.jpg" for i in numbers])
     sha256s = more.pop("sha256s", [f"{name} {i}" for i in numbers])
@@ -63,7 +63,7 @@ def report(head: FewShotHead, memory: Memory, name: str, X: Floats, **more: Any)
     return inspect_class(head, memory, name, shots, **more)
 
 
-def test_a_class_far_from_all_others_is_clear(head: FewShotHead, memory: Memory, world: World) -> None:
+def test_a_class_far_from_all_others_is_clear(head: Scorer, memory: Memory, world: World) -> None:
     seen = report(head, memory, "owl", world.at("owl", 5))
     assert (seen.accuracy, seen.confusion) == (1.0, 0.0)
     assert (seen.photos, seen.added, seen.name) == (5, 5, "owl")
@@ -74,9 +74,7 @@ def test_a_class_far_from_all_others_is_clear(head: FewShotHead, memory: Memory,
     json.dumps(seen.as_dict(), allow_nan=False)
 
 
-def test_a_class_where_another_one_is_will_be_confused_with_it(
-    head: FewShotHead, memory: Memory, world: World
-) -> None:
+def test_a_class_where_another_one_is_will_be_confused_with_it(head: Scorer, memory: Memory, world: World) -> None:
     known = memory.learn(class_statistics(world.at("owl", 50), ["owl"] * 50))
     seen = report(head.adopt(known), known, "hawk owl", world.at("hawk owl", 5))
     assert seen.nearest == "owl"
@@ -89,7 +87,7 @@ def test_a_class_where_another_one_is_will_be_confused_with_it(
     assert len(seen.confused) == round(5 * seen.confusion)
 
 
-def test_the_confused_photos_are_named(head: FewShotHead, memory: Memory, world: World) -> None:
+def test_the_confused_photos_are_named(head: Scorer, memory: Memory, world: World) -> None:
     # Two photos of another class among owls, one of them learned earlier: only the new one has a name.
     early = np.concatenate([world.at("bird 4", 1), world.at("owl", 3)])
     known = memory.learn(class_statistics(early, ["owl"] * 4))
@@ -114,43 +112,43 @@ def test_scores_are_those_of_heads_that_never_saw_the_photo(
     monkeypatch.setattr(held_out, "JOINT_FROM", joint_from)
     X = world.at("owl", count)
     for name in ("ncm", "fecam"):
-        head = make_head(name).adopt(memory)
+        head = make_scorer(name).adopt(memory)
         scores = held_out_scores(head, memory, X)
         assert scores is not None
         for i in range(count):
             left = np.arange(count) % min(count, 10) == i % 10 if count > 10 else np.arange(count) == i
             rest = X[~left]
-            learned = make_head(name).adopt(memory.learn(class_statistics(rest, ["owl"] * len(rest))))
-            wanted = learned.class_scores(X[i : i + 1])[0]
-            own = learned.classes_.tolist().index("owl")
+            learned = make_scorer(name).adopt(memory.learn(class_statistics(rest, ["owl"] * len(rest))))
+            wanted = learned.scores(X[i : i + 1])[0]
+            own = learned.classes.tolist().index("owl")
             assert scores.own[i] == pytest.approx(wanted[own], rel=1e-4, abs=1e-4)
             assert np.allclose(scores.others[i], np.delete(wanted, own), rtol=1e-4, atol=1e-4)
 
 
-def test_the_head_and_the_memory_stay_as_they_are(head: FewShotHead, memory: Memory, world: World) -> None:
+def test_the_head_and_the_memory_stay_as_they_are(head: Scorer, memory: Memory, world: World) -> None:
     probes = world.at("owl", 4)
-    before, labels = head.class_scores(probes), memory.labels.tolist()
+    before, labels = head.scores(probes), memory.labels.tolist()
     report(head, memory, "owl", world.at("owl", 5))
-    assert head.memory_ is memory
-    assert np.array_equal(head.class_scores(probes), before)
+    assert head.memory is memory
+    assert np.array_equal(head.scores(probes), before)
     assert memory.labels.tolist() == labels
 
 
 def test_the_first_class_has_nothing_to_be_compared_with(world: World) -> None:
     nothing = Memory(NO_CLASSES, NO_CLASSES)
-    seen = report(make_head("ncm"), nothing, "owl", world.at("owl", 5))
+    seen = report(make_scorer("ncm"), nothing, "owl", world.at("owl", 5))
     assert (seen.accuracy, seen.nearest, seen.separability, seen.verdict) == (None, None, None, "unknown")
     assert seen.warnings == ()
 
 
-def test_one_photo_cannot_be_left_out(head: FewShotHead, memory: Memory, world: World) -> None:
+def test_one_photo_cannot_be_left_out(head: Scorer, memory: Memory, world: World) -> None:
     seen = report(head, memory, "owl", world.at("owl", 1))
     assert (seen.accuracy, seen.verdict, seen.photos) == (None, "unknown", 1)
     assert seen.warnings == ("one photo tells little about 'owl'; five are better",)
 
 
 def test_photos_added_to_a_learned_class_are_judged_with_the_earlier_ones(
-    head: FewShotHead, memory: Memory, world: World
+    head: Scorer, memory: Memory, world: World
 ) -> None:
     early = world.at("owl", 3)
     known = memory.learn(class_statistics(early, ["owl"] * 3))
@@ -161,7 +159,7 @@ def test_photos_added_to_a_learned_class_are_judged_with_the_earlier_ones(
 
 
 def test_photos_added_to_a_base_class_are_judged_by_what_it_was(
-    head: FewShotHead, memory: Memory, world: World
+    head: Scorer, memory: Memory, world: World
 ) -> None:
     seen = report(head, memory, "bird 3", world.at("bird 3", 2))
     assert (seen.photos, seen.added, seen.accuracy) == (8, 2, 1.0)
@@ -170,7 +168,7 @@ def test_photos_added_to_a_base_class_are_judged_by_what_it_was(
     assert wrong.verdict == "confused"
 
 
-def test_duplicates_of_every_kind_are_named(head: FewShotHead, memory: Memory, world: World) -> None:
+def test_duplicates_of_every_kind_are_named(head: Scorer, memory: Memory, world: World) -> None:
     X = world.at("owl", 5)
     X[3] = 2 * X[0]  # the same direction: almost identical
     earlier = KnownPhotos(("bird 9", "bird 10"), ("file", "other"), np.stack([world.at("bird 9", 1)[0], X[4]]))
@@ -187,7 +185,7 @@ def test_duplicates_of_every_kind_are_named(head: FewShotHead, memory: Memory, w
         assert any(text.startswith(told) for text in seen.warnings)
 
 
-def test_many_duplicates_are_told_in_one_sentence(head: FewShotHead, memory: Memory, world: World) -> None:
+def test_many_duplicates_are_told_in_one_sentence(head: Scorer, memory: Memory, world: World) -> None:
     X = world.at("owl", 5)
     earlier = KnownPhotos(("bird 9",) * 5, tuple("abcde"), X)
     seen = report(head, memory, "owl", X, sha256s=list("abcde"), earlier=earlier)
@@ -202,7 +200,7 @@ def test_many_duplicates_are_told_in_one_sentence(head: FewShotHead, memory: Mem
 
 
 def test_a_photo_that_is_there_twice_is_still_told_to_be_of_another_class(
-    head: FewShotHead, memory: Memory, world: World
+    head: Scorer, memory: Memory, world: World
 ) -> None:
     X = world.at("owl", 3)
     X[1] = X[0]
@@ -214,7 +212,7 @@ def test_a_photo_that_is_there_twice_is_still_told_to_be_of_another_class(
     )
 
 
-def test_a_strange_photo_is_an_outlier(head: FewShotHead, memory: Memory, world: World) -> None:
+def test_a_strange_photo_is_an_outlier(head: Scorer, memory: Memory, world: World) -> None:
     X = np.concatenate([world.at("owl", 2), world.at("bird 2", 1), world.at("owl", 2)])
     seen = report(head, memory, "owl", X)
     assert seen.outliers == ("2.jpg",)

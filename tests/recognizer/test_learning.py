@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from models import WIDTH, files_with, held, photos, picture, with_place
 
+from fiveshot.core.scorers import make_scorer
 from fiveshot.errors import InputError
-from fiveshot.heads import make_head
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.store.manifest import Options
 
@@ -38,15 +38,15 @@ def test_predictions_are_those_of_the_head_on_the_same_samples(make: Callable[..
     model = make(base=NAMES[:2])
     for name in NAMES[2:]:
         model.learn_features(name, photos(name))
-    head = make_head("c-fecam")
-    head.fit(np.concatenate([photos(name, 30) for name in NAMES[:2]]), np.repeat(NAMES[:2], 30))
-    head.partial_fit(np.concatenate([photos(name) for name in NAMES[2:]]), np.repeat(NAMES[2:], 5))
+    head = make_scorer("c-fecam")
+    head = head.learn(np.concatenate([photos(name, 30) for name in NAMES[:2]]), np.repeat(NAMES[:2], 30))
+    head = head.learn(np.concatenate([photos(name) for name in NAMES[2:]]), np.repeat(NAMES[2:], 5))
     X = np.concatenate([photos(name, 5, seed=3) for name in NAMES])
     found = model.predict_features(X, top=4)
-    assert [one.candidates[0][0] for one in found] == head.predict(X).tolist()
-    expected = head.predict_proba(X)
+    assert [one.candidates[0][0] for one in found] == head.classify(X).tolist()
+    expected = head.probabilities(X)
     for one, row in zip(found, expected, strict=True):
-        wanted = dict(zip(head.classes_.tolist(), row.tolist(), strict=True))
+        wanted = dict(zip(head.classes.tolist(), row.tolist(), strict=True))
         assert dict(one.candidates) == pytest.approx(wanted, rel=1e-5)  # single precision
         assert one.probability == pytest.approx(max(row), rel=1e-5)
 
@@ -308,9 +308,9 @@ def test_the_default_head_keeps_statistics_of_what_it_makes_of_features(
         model.learn_features(name, photos(name, width=24))
         model.learn_features(name, photos(name, 3, width=24, seed=1), add=True)
     X = photos("wren", 8, width=24, seed=1)
-    head = make_head()
+    head = make_scorer()
     if base:
-        head.fit(np.concatenate([photos(name, 30, width=24) for name in names]), np.repeat(names, 30))
+        head = head.learn(np.concatenate([photos(name, 30, width=24) for name in names]), np.repeat(names, 30))
     both = {
         name: np.concatenate([photos(name, width=24), photos(name, 3, width=24, seed=1)])
         for name in ("owl", "wren")

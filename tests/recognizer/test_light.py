@@ -122,3 +122,21 @@ def test_what_is_wrong_is_said_before_the_backbone_is_loaded(model: Path, tmp_pa
     (tmp_path / "broken.jpg").write_bytes(b"not a photo")
     said = run(WRONG, model, tmp_path / "broken.jpg")
     assert said.splitlines() == ["no_model False", "no_file False", "bad_image False"]
+
+
+FEATURES = """
+import numpy as np
+from fiveshot import Recognizer
+
+rng = np.random.default_rng(0)
+with Recognizer.create(sys.argv[1] + "/model", device="cpu", head=sys.argv[2]) as model:
+    for name in ("owl", "wren"):
+        model.learn_features(name, rng.normal(size=320) + 0.1 * rng.normal(size=(5, 320)))
+    model.predict_features(rng.normal(size=(2, 320)))
+print(*sorted(name for name in sys.modules if name == "sklearn" or name.startswith("fiveshot.heads")))
+"""
+
+
+@pytest.mark.parametrize("head", ["unbiased-lda", "ncm", "c-fecam"])
+def test_learning_and_predicting_features_import_neither_heads_nor_scikit_learn(head: str, tmp_path: Path) -> None:
+    assert run(FEATURES, tmp_path, head) == "\n"

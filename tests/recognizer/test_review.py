@@ -12,8 +12,8 @@ from models import held, new_model, photos
 from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
+from fiveshot.core.scorers import make_scorer
 from fiveshot.errors import InputError
-from fiveshot.heads import make_head
 from fiveshot.recognizer import ConflictError, Recognizer
 from fiveshot.recognizer.recognition._held_out import Leaving
 from fiveshot.recognizer.review import review_photos
@@ -134,15 +134,15 @@ def known(labels: NDArray[np.str_], X: NDArray[np.float32]) -> KnownPhotos:
 def test_a_photo_is_judged_by_a_head_that_has_not_learned_it(name: str) -> None:
     labels = np.repeat(np.array(BIRDS), 3)
     X = np.concatenate([photos(one, 3) for one in BIRDS])
-    head = make_head(name)
+    head = make_scorer(name)
     memory = Memory(NO_CLASSES, class_statistics(head.embed(X), labels))
     judged = Leaving(head.adopt(memory), memory, known(labels, X)).judge()
     for turn in range(3):  # of three photos each is left out alone, the same one of every class together
         left_out = np.arange(12) % 3 == turn
-        other = make_head(name)
-        other.adopt(Memory(NO_CLASSES, class_statistics(other.embed(X[~left_out]), labels[~left_out])))
-        chances = other.predict_proba(X[left_out])
-        expected = chances[np.arange(4), np.searchsorted(other.classes_, labels[left_out])]
+        other = make_scorer(name)
+        other = other.adopt(Memory(NO_CLASSES, class_statistics(other.embed(X[~left_out]), labels[~left_out])))
+        chances = other.probabilities(X[left_out])
+        expected = chances[np.arange(4), np.searchsorted(other.classes, labels[left_out])]
         np.testing.assert_allclose(judged.own[left_out], expected, rtol=1e-4, atol=1e-6)
 
 
@@ -152,7 +152,7 @@ def test_more_photos_are_expected_to_help_where_there_are_mistakes() -> None:
     centers["hawk"] = centers["owl"] + 0.1 * rng.normal(size=24)
     labels = np.repeat(np.array(list(centers)), 6)
     X = np.array([centers[name] + 0.5 * rng.normal(size=24) for name in labels], np.float32)
-    head = make_head("unbiased-lda")
+    head = make_scorer("unbiased-lda")
     memory = Memory(NO_CLASSES, class_statistics(head.embed(X), labels))
     found = review_photos(
         head.adopt(memory), memory, known(labels, X), [str(n) for n in range(30)], state=1, seed=0

@@ -5,8 +5,8 @@ import pytest
 from fiveshot.benchmark import get_protocol, paper_beta_ablation, paper_parts_ablation, paper_protocols
 from fiveshot.benchmark.job import make_jobs
 from fiveshot.core import Calibration
+from fiveshot.core.scorers import make_scorer, own_parameters
 from fiveshot.errors import InputError
-from fiveshot.heads import make_head
 from fiveshot.reports.paper_plan import (
     MAIN_METHODS,
     TARGETS,
@@ -108,8 +108,8 @@ def test_a_benchmark_has_the_papers_alpha_too() -> None:
         }
         assert found == dict.fromkeys(CALIBRATED, 0.75)
         for name in set(heads) - set(CALIBRATED):
-            expected = make_head(name, flavor).set_params(**{"random_state": 0} if "ranpac" in name else {})
-            assert heads[name].get_params() == expected.get_params()
+            expected = make_scorer(name, flavor, **{"random_state": 0} if "ranpac" in name else {})
+            assert own_parameters(heads[name].unlearned_scorer()) == own_parameters(expected)
     assert all(job.head().calibration.alpha == 0.9 for job in make_jobs(cub, CUB, methods=CALIBRATED, seeds=1))
 
 

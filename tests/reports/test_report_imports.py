@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("matplotlib", "jinja2", "sklearn", "torch", "timm", "torchvision", "PIL", "onnxruntime")
+HEAVY = ("matplotlib", "jinja2", "torch", "timm", "torchvision", "PIL", "onnxruntime")
 
 
 def test_reports_are_imported_without_what_only_some_need() -> None:

@@ -8,10 +8,11 @@ from toys import base_session_only
 
 from fiveshot.benchmark import Job, RunRecord, get_protocol, summarize_all
 from fiveshot.benchmark.run import run_job
-from fiveshot.heads import RECIPES
+from fiveshot.core.scorers import RECIPES
 from fiveshot.reports import Variant, experiments
 from fiveshot.reports._drawings import marker_path
-from fiveshot.reports._variants import SPARE, representatives, styles
+from fiveshot.reports._styles import SPARE, STYLES, styles
+from fiveshot.reports._variants import representatives
 
 
 def test_runs_are_grouped_by_protocol_and_by_all_but_the_seed(bird_records, paper_records) -> None:
@@ -92,17 +93,14 @@ def test_of_many_variants_the_recipes_own_is_drawn(paper_records: list[RunRecord
     assert fecam.config["head"]["parameters"]["calibration"]["beta"] == 1.0
 
 
-OWN = {name: recipe.style for name, recipe in RECIPES.items() if recipe.style is not None}
-
-
 def test_every_marker_can_be_drawn() -> None:
-    for style in (*OWN.values(), *SPARE):
+    for style in (*STYLES.values(), *SPARE):
         assert marker_path(style.marker, 1, 2).startswith("M")
 
 
 def test_every_method_looks_different() -> None:
-    known = [*OWN.values(), *SPARE]
+    known = [*STYLES.values(), *SPARE]
     for attribute in ("color", "night_color", "marker"):
         assert len({getattr(style, attribute) for style in known}) == len(known)
-    assert len(set(styles([*OWN, "mine", "c-fecam"]))) == len(OWN) + 2
+    assert len(set(styles([*STYLES, "mine", "c-fecam"]))) == len(STYLES) + 2
     assert len({(look.color, look.marker) for look in styles(list(RECIPES))}) == len(RECIPES)

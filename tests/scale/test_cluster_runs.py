@@ -17,10 +17,10 @@ from pictures import CLASSES, Delayed, draw_folder, encoded, write_tar
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.cli.app import main
 from fiveshot.core import class_statistics
+from fiveshot.core.scorers import make_scorer
 from fiveshot.data import ImageDataset, ImageSplit, open_images
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import make_head
 from fiveshot.scale import (
     Catalog,
     ClusterProgress,
@@ -180,7 +180,7 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
 
     settings = choose_settings("unbiased-lda", training_rows)
     assert np.allclose(again.settings["center"], settings["center"], rtol=1e-5, atol=1e-5)
-    vectors = make_head().fit(training_rows.vectors, training_rows.labels).embed(training_rows.vectors)
+    vectors = make_scorer().learn(training_rows.vectors, training_rows.labels).embed(training_rows.vectors)
     expected = class_statistics(vectors, training_rows.labels)
     assert again.statistics.labels.tolist() == [*CLASSES, "zebra"]
     assert again.statistics.counts.tolist() == expected.counts.tolist() == [6, 5, 6, 8]
@@ -247,10 +247,10 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert (found.train_names, found.test_names) == (alone.train_names, alone.test_names)
     assert (found.train_y == alone.train_y).all()
     labels = np.array(alone.class_names)[alone.train_y]
-    head = make_head().fit(np.array(alone.train_x), labels)
+    head = make_scorer().learn(np.array(alone.train_x), labels)
     assert np.allclose(reduced.settings["center"], head.settings()["center"], rtol=1e-5, atol=1e-6)
-    assert reduced.statistics.counts.tolist() == head.memory_.base.counts.tolist() == [4, 3, 4]
-    for one, other in zip(reduced.statistics.summaries, head.memory_.base.summaries, strict=True):
+    assert reduced.statistics.counts.tolist() == head.memory.base.counts.tolist() == [4, 3, 4]
+    for one, other in zip(reduced.statistics.summaries, head.memory.base.summaries, strict=True):
         assert close(one.mean, other.mean)
         assert close(one.factor.T @ one.factor, other.factor.T @ other.factor)
     assert (reduced.images, len(reduced.bad), len(reduced.sample or ())) == (24, 1, 6)

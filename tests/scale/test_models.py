@@ -11,9 +11,9 @@ import pytest
 
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.core.draws import random_features
+from fiveshot.core.scorers import RanPACScorer
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import RanPAC
 from fiveshot.recognizer import Recognizer
 from fiveshot.scale import (
     ClusterStatistics,
@@ -71,15 +71,14 @@ def sums_of(rows: Rows, spec: BackboneSpec) -> ClusterStatistics:
 
 def test_ranpac_from_sums_is_ranpac_fitted_on_all_samples(spec: BackboneSpec) -> None:
     rows, later, queries = bird_rows(), bird_rows(5, 8, seed=1), bird_rows(9, seed=2)
-    fitted = RanPAC(48, lambdas=(100.0,), random_state=5).fit(rows.vectors, rows.labels)
+    whole = RanPACScorer(48, lambdas=(100.0,), random_state=5).learn(rows.vectors, rows.labels)
     found = ranpac_from_sums(sums_of(rows, spec), lam=100.0)
-    expected, scores = fitted.class_scores(queries.vectors), found.class_scores(queries.vectors)
+    expected, scores = whole.scores(queries.vectors), found.scores(queries.vectors)
     assert np.allclose(scores, expected, atol=1e-4)
-    assert (found.predict(queries.vectors) == fitted.predict(queries.vectors)).all()
+    assert (found.classify(queries.vectors) == whole.classify(queries.vectors)).all()
     new = np.array([f"new {label}" for label in later.labels])
-    for head in (fitted, found):
-        head.partial_fit(later.vectors, new)
-    assert np.allclose(found.class_scores(queries.vectors), fitted.class_scores(queries.vectors), atol=1e-4)
+    more, expected = (scorer.learn(later.vectors, new).scores(queries.vectors) for scorer in (found, whole))
+    assert np.allclose(more, expected, atol=1e-4)
 
 
 def test_lambda_is_the_best_on_vectors_taken_out_of_the_sums() -> None:

@@ -1,4 +1,4 @@
-"""With the embedded backbone, the work of a cluster needs neither PyTorch nor scikit-learn."""
+"""With the embedded backbone, a cluster needs neither PyTorch nor scikit-learn for vectors and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from pathlib import Path
 from fiveshot.backbones import BackboneSpec
 from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, create_from_statistics, open_catalog
 from fiveshot.scale._pipeline import concatenate, good_rows
-from fiveshot.scale._jobs import Trainee, run_here
 from fiveshot.scale._pipeline import vector_facts
 from fiveshot.scale._pipeline import Decode, Forward, read_shard
 from fiveshot.scale._reducer import merge_parts, reduce_blocks

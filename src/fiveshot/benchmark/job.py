@@ -14,16 +14,22 @@ from typing import Any
 import numpy as np
 
 from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
+from fiveshot.core.scorers import (
+    RECIPES,
+    Flavor,
+    check_parameters,
+    make_scorer,
+    own_parameters,
+    parameter_names,
+    plain_parameters,
+    recipe_name,
+    source_digest,
+)
 from fiveshot.data.registry import dataset_spec
 from fiveshot.data.sessions import read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
-from fiveshot.heads import RECIPES, FewShotHead, make_head
-from fiveshot.heads.estimator import parameter_names
-from fiveshot.heads.files import plain_parameters
-from fiveshot.heads.head import Flavor
-from fiveshot.heads.registry import recipe_name, source_digest
-from fiveshot.heads.tuned import plain_head
+from fiveshot.heads import FewShotHead, ScorerHead, TunedHead, make_head, plain_head
 from fiveshot.plugins import load_plugin, load_plugins, plugin_files
 
 EMBEDDED = "embedded:"
@@ -130,7 +136,8 @@ def protocol_head(
     if protocol.dataset in ALPHA and not {"alpha", "calibration"} & set(given) and _is_calibrated(method, flavor):
         given["alpha"] = ALPHA[protocol.dataset]
     head = make_head(method, flavor, **given)
-    if "random_state" in head.get_params(deep=False) and "random_state" not in given:
+    known = {*head.get_params(deep=False), *own_parameters(plain_head(head).unlearned_scorer())}
+    if "random_state" in known and "random_state" not in given:
         head.set_params(random_state=protocol.shot_seed)
     return head
 
@@ -157,8 +164,16 @@ def run_config(
 
 def head_config(head: FewShotHead) -> dict[str, Any]:
     """Return what decides a head's numbers; for a class from outside this package also a digest of its file."""
-    config = {"class": type(head).__name__, "parameters": plain_parameters(head)}
-    source = source_digest(type(plain_head(head)))
+    inside = plain_head(head)
+    scorer = inside.unlearned_scorer()
+    kind = type(scorer if isinstance(inside, ScorerHead) else inside).__name__
+    parameters = plain_parameters(own_parameters(scorer))
+    config: dict[str, Any] = {"class": kind, "parameters": parameters}
+    if isinstance(head, TunedHead):
+        own = {name: value for name, value in head.get_params(deep=False).items() if name != "head"}
+        inner = {"type": kind, **parameters}
+        config = {"class": TunedHead.__name__, "parameters": {"head": inner, **plain_parameters(own)}}
+    source = source_digest(type(scorer))
     return config if source is None else {**config, "source": source}
 
 
@@ -232,8 +247,8 @@ def fingerprint(features: FeatureSet) -> str:
 
 def _is_calibrated(method: str, flavor: Flavor) -> bool:
     """Tell whether a recipe has a calibration; ``alpha`` is then a field of it."""
-    head = make_head(method, flavor)
-    return "calibration" in head.get_params(deep=False) and "alpha" in parameter_names(head)
+    scorer = make_scorer(method, flavor)
+    return "calibration" in own_parameters(scorer) and "alpha" in parameter_names(scorer)
 
 
 @lru_cache(maxsize=4)
@@ -332,11 +347,11 @@ def make_jobs(
     jobs: list[Job] = []
     known: set[str] = set()
     for method in dict.fromkeys(recipe_name(name, kind="method") for name in methods or RECIPES):
-        names = parameter_names(make_head(method, flavor))
+        names = parameter_names(make_scorer(method, flavor))
         known.update(names)
         fitting = {key: value for key, value in (parameters or {}).items() if key in names}
         first = Job(protocol, method, features, flavor, fitting, sessions)
-        plain_head(first.head()).check_parameters()
+        check_parameters(plain_head(first.head()).unlearned_scorer())
         drawn = range(protocol.shot_seed, protocol.shot_seed + seeds)
         jobs += [replace(first, protocol=protocol.replace(shot_seed=seed)) for seed in drawn]
     for name in needed:

@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fiveshot import __version__
+from fiveshot.benchmark._cost import TRIALS, Workload, memory_needed, operations
 from fiveshot.benchmark.job import Job, fingerprint, open_features, protocol_head, run_config
 from fiveshot.benchmark.protocol import Protocol, Session, listed_sessions, sessions
 from fiveshot.benchmark.record import UNSEEN, RunRecord, is_finished
 from fiveshot.core.arrays import as_numpy
+from fiveshot.core.scorers import Scorer, ScoreTable, UnbiasedLDAScorer
 from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import FewShotHead, ScoreTable, TunedHead, UnbiasedLDA
-from fiveshot.heads.head import Workload
-from fiveshot.heads.tuned import plain_head
+from fiveshot.heads import FewShotHead, TunedHead, plain_head
 from fiveshot.metrics import expected_calibration_error, trade_off
 from fiveshot.work import Progress, safe_children
 
@@ -137,17 +137,17 @@ def _record(
         start = time.perf_counter()
         rows = step.train_indices
         head.partial_fit(features.train_x[rows], features.train_y[rows])
-        table, asked = _asked(head, features, step, table)
-        predictions[step.number, step.test_indices] = table.predict()[asked]
+        scorer, table, asked = _asked(head, features, step, table)
+        predictions[step.number, step.test_indices] = table.classify(scorer)[asked]
         seconds += time.perf_counter() - start
         truth = np.searchsorted(head.classes_, features.test_y[step.test_indices])
-        calibration.append(expected_calibration_error(table.probabilities()[asked], truth))
+        calibration.append(expected_calibration_error(table.probabilities(scorer)[asked], truth))
         if progress is not None:
             progress(step.number + 1, len(steps))
     balance = None
     if table is not None and len(steps) > 1:
         new = ~np.isin(head.classes_, steps[0].classes)
-        balance = trade_off(as_numpy(table.scores())[asked], truth, new)
+        balance = trade_off(as_numpy(table.scores(scorer))[asked], truth, new)
     return RunRecord(
         config=config,
         class_names=features.class_names,
@@ -165,15 +165,16 @@ def _record(
 
 def _asked(
     head: FewShotHead, features: FeatureSet, step: Session, table: ScoreTable | None
-) -> tuple[ScoreTable, NDArray[np.intp]]:
-    """Return the scores of test samples after a session, and which of them are asked about.
+) -> tuple[Scorer, ScoreTable, NDArray[np.intp]]:
+    """Return the scorer after a session, a table of test samples, and which of them are asked about.
 
     A head that looks at samples together sees no sample of a later class.
     """
-    if isinstance(head, UnbiasedLDA) and head.together:
+    scorer = head.scorer_
+    if isinstance(scorer, UnbiasedLDAScorer) and scorer.together:
         X = features.test_x[step.test_indices]
-        return ScoreTable(head.moved_by(X), X), np.arange(len(X))
-    return table or ScoreTable(head, features.test_x), step.test_indices
+        return scorer.moved_by(X), ScoreTable(X), np.arange(len(X))
+    return scorer, table or ScoreTable(features.test_x), step.test_indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,15 +356,17 @@ def _result(future: Future[RunRecord], job: Job) -> RunRecord:
 def estimated_seconds(job: Job) -> float:
     """Return how long a job takes on an ordinary machine."""
     device = str(job.parameters.get("device") or "cpu").partition(":")[0]
-    work = workload(job)
-    return START * work.sessions + job.head().operations(work) / SPEED.get(device, SPEED["cpu"])
+    head, work = job.head(), workload(job)
+    runs = TRIALS if isinstance(head, TunedHead) else 1
+    needed = runs * operations(plain_head(head).unlearned_scorer(), work)
+    return START * work.sessions + needed / SPEED.get(device, SPEED["cpu"])
 
 
 def estimated_memory(job: Job) -> int:
     """Return the bytes a job is expected to need at its peak."""
     head, work = plain_head(job.head()), workload(job)
     need = PROCESS_BYTES + 4 * work.n_features * (work.rows + work.test_rows)
-    return need + head.memory_needed(work)
+    return need + memory_needed(head.unlearned_scorer(), work)
 
 
 def available_memory() -> int:

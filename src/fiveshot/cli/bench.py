@@ -365,7 +365,7 @@ def _as_json(record: Any) -> dict[str, Any]:
 
 def _print_lists() -> None:
     from fiveshot.benchmark import PROTOCOLS
-    from fiveshot.heads import RECIPES
+    from fiveshot.core.scorers import RECIPES
     from fiveshot.plugins import load_plugins
 
     load_plugins()

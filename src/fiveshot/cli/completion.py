@@ -38,7 +38,7 @@ def methods(incomplete: str) -> list[str]:
 
 def recipes() -> list[str]:
     """Return the names of all heads."""
-    from fiveshot.heads import RECIPES
+    from fiveshot.core.scorers import RECIPES
 
     return list(RECIPES)
 
@@ -49,7 +49,7 @@ def model_heads() -> list[str]:
     >>> "teen" in model_heads(), "ranpac" in model_heads()
     (True, False)
     """
-    from fiveshot.heads.registry import RECIPES
+    from fiveshot.core.scorers import RECIPES
 
     return [name for name, recipe in RECIPES.items() if not recipe.make().needs_samples]
 

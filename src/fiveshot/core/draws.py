@@ -52,10 +52,10 @@ class Sampling:
 
     Examples
     --------
-    >>> from fiveshot.heads import RanPAC, Sampling
-    >>> head = RanPAC(n_projections=64, sampling=Sampling(per_class=20))
-    >>> head = head.fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["owl", "owl", "wren", "wren"])
-    >>> head.partial_fit([[-1.0, -1.1], [-1.1, -1.0]], ["kite", "kite"]).predict([[-0.9, -1.0]]).tolist()
+    >>> from fiveshot.core.scorers import RanPACScorer
+    >>> two = RanPACScorer(64, sampling=Sampling(per_class=20))
+    >>> two = two.learn([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["owl", "owl", "wren", "wren"])
+    >>> two.learn([[-1.0, -1.1], [-1.1, -1.0]], ["kite", "kite"]).classify([[-0.9, -1.0]]).tolist()
     ['kite']
     """
 

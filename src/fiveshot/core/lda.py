@@ -89,8 +89,7 @@ class Prior:
 
     Examples
     --------
-    >>> from fiveshot.heads import Prior, UnbiasedLDA
-    >>> UnbiasedLDA(prior=Prior(shrinkage=0.3)).prior
+    >>> Prior(shrinkage=0.3)
     Prior(shrinkage=0.3, strength=0.25, smoothing=0.7, bias=1.0, posterior=True)
     >>> Prior(smoothing=1.5)
     Traceback (most recent call last):
@@ -474,10 +473,10 @@ def sketched_spaces(
     Classes whose statistics are those in ``known`` keep their scores. ``columns`` are those of each space in the
     statistics.
     """
-    here, there = known.statistics.identities, wanted.statistics.summaries
-    order = known.statistics.identity_order
-    places = order[np.minimum(np.searchsorted(here, wanted.statistics.identities, sorter=order), len(here) - 1)]
-    is_fresh = here[places] != wanted.statistics.identities
+    here, there = known.statistics.summaries, wanted.statistics.summaries
+    places = np.minimum(np.searchsorted(known.labels, wanted.labels), len(here) - 1)
+    pairs = zip(there, places.tolist(), strict=True)
+    is_fresh = np.array([summary is not here[place] for summary, place in pairs], dtype=np.bool_)
     fresh = np.flatnonzero(is_fresh).tolist()
     places[is_fresh] = len(here) + np.arange(len(fresh))
     like = wanted.statistics.like

@@ -137,16 +137,6 @@ class ClassStatistics:
         return {label: index for index, label in enumerate(python_labels(self.labels))}
 
     @cached_property
-    def identities(self) -> NDArray[np.int64]:
-        """What tells one summary from another object, (n_classes,); it follows from that of the state before."""
-        return np.fromiter(map(id, self.summaries), np.int64, len(self))
-
-    @cached_property
-    def identity_order(self) -> NDArray[np.intp]:
-        """The places of the identities in ascending order, (n_classes,)."""
-        return np.argsort(self.identities)
-
-    @cached_property
     def counts(self) -> Array:
         """Number of samples per class, (n_classes,)."""
         counts = np.array([summary.count for summary in self.summaries], dtype=np.int64)
@@ -260,10 +250,7 @@ class ClassStatistics:
             joined += self.summaries[done:place]
             joined.append(self.summaries[place].merge(summary) if is_known else summary)
             done = place + is_known
-        found = ClassStatistics(labels, (*joined, *self.summaries[done:]))
-        if not known.any():
-            vars(found)["identities"] = np.insert(self.identities, places, other.identities)
-        return found
+        return ClassStatistics(labels, (*joined, *self.summaries[done:]))
 
     def add(self, features: Array, labels: Any) -> ClassStatistics:
         """Return the statistics after more samples, of known or of new classes."""
@@ -278,9 +265,7 @@ class ClassStatistics:
         for place in places:
             kept += self.summaries[done:place]
             done = place + 1
-        found = ClassStatistics(np.delete(self.labels, places), (*kept, *self.summaries[done:]))
-        vars(found)["identities"] = np.delete(self.identities, places)
-        return found
+        return ClassStatistics(np.delete(self.labels, places), (*kept, *self.summaries[done:]))
 
     def restrict(self, labels: Iterable[Label]) -> ClassStatistics:
         """Return the statistics of these classes alone."""

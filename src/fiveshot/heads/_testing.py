@@ -14,19 +14,21 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from fiveshot.core import NO_CLASSES, Memory
 from fiveshot.core.arrays import as_numpy
+from fiveshot.core.scorers import Scorer, ScoreTable, load_scorer, require_scorer, save_scorer
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
-from fiveshot.heads.estimator import clone
-from fiveshot.heads.files import read_head, write_head
-from fiveshot.heads.head import FewShotHead, ScoreTable
-from fiveshot.heads.registry import Make, require_head
+from fiveshot.heads._files import described, restored_head
+from fiveshot.heads._making import head_of
+from fiveshot.heads.head import FewShotHead, ScorerHead
 
 # Of the largest score: what summing in another order may change.
 ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 Rows = dict[int, NDArray[Any]]  # label → (n, d)
+Make = Callable[[], FewShotHead]
 
 N_FEATURES = 16
 BASE = {10: 7, 30: 20, 50: 6, 20: 9, 40: 5}  # class → samples: one class has more than there are features
@@ -36,14 +38,17 @@ _library: ContextVar[str] = ContextVar("library", default="numpy")
 
 
 def check_head(
-    make: Make, *, without: Collection[str] = (), library: Literal["numpy", "torch"] = "numpy"
+    make: Callable[[], FewShotHead | Scorer],
+    *,
+    without: Collection[str] = (),
+    library: Literal["numpy", "torch"] = "numpy",
 ) -> tuple[str, ...]:
     """Check that a head keeps the contract of all heads.
 
     Parameters
     ----------
     make : callable
-        Returns the unfitted head: its class, or a function.
+        Returns the unfitted head, or the unlearned scorer: its class, or a function.
     without : collection of str
         Promises that the head does not make: one that draws samples for a class by its label does not make
         ``"label values"``, one that chooses a parameter on some of the samples does not make ``"sample order"``.
@@ -73,16 +78,21 @@ def check_head(
     for name in kept:
         try:
             with features_of(library):
-                PROMISES[name](make)
+                PROMISES[name](lambda: _as_head(make()))
         except Exception as error:
             error.add_note(f"This was the promise {name!r}: {PROMISES[name].__doc__}")
             raise
     return kept
 
 
+def _as_head(made: FewShotHead | Scorer) -> FewShotHead:
+    return made if isinstance(made, FewShotHead) else head_of(require_scorer(made))
+
+
 def parameters_are_stored(make: Make) -> None:
     """The constructor stores its parameters as given, and they can be written to a file."""
-    head = require_head(make())
+    head = make()
+    require_scorer(head.unlearned_scorer())
     try:
         clone(head)
     except RuntimeError as error:
@@ -209,7 +219,7 @@ def answers_agree(make: Make) -> None:
         answer = head.answer(X)
         scores, decision = head.class_scores(X), head.decision_function(X)
         shown = scores[:, 1] - scores[:, 0] if len(head.classes_) == 2 else scores
-        powers = np.exp((scores - scores.max(axis=1, keepdims=True)) * head.softmax_factor())
+        powers = np.exp((scores - scores.max(axis=1, keepdims=True)) * head.scorer_.softmax_factor())
         shares = powers / powers.sum(axis=1, keepdims=True)
         require_close(head, decision, shown, "decision_function is not its scores")
         require_close(head, answer.scores, scores, "answer() has other scores")
@@ -278,18 +288,19 @@ def _pickled(head: FewShotHead) -> FewShotHead:
 
 def _saved_and_loaded(head: FewShotHead) -> FewShotHead:
     with tempfile.TemporaryDirectory() as folder:
-        write_head(head, Path(folder) / "head")
-        return read_head(Path(folder) / "head", kind=type(head))
+        path = Path(folder) / "head"
+        save_scorer(head.scorer_, path, beside=described(head), any_class=True)
+        return restored_head(*load_scorer(path, kind=type(head.scorer_)))
 
 
 def tokens_are_honest(make: Make) -> None:
     """A class whose token is the same object has the same scores, so that a benchmark need not score it again."""
     head = learned(make, draw(BASE))
-    table = ScoreTable(head, queries())
+    table = ScoreTable(queries())
     for session in (FIRST, SECOND, {30: 2, 25: 2}):
-        table.scores()
+        table.scores(head.scorer_)
         head.partial_fit(*flat(draw(session, seed=5)))
-        found, expected = as_numpy(table.scores()), head.class_scores(queries())
+        found, expected = as_numpy(table.scores(head.scorer_)), head.class_scores(queries())
         require_close(head, found, expected, "class_tokens keeps the object of a class whose scores changed")
 
 
@@ -339,7 +350,8 @@ def learned(make: Make, *sessions: Rows) -> FewShotHead:
 def require(kept: bool, head: FewShotHead, sentence: str) -> None:
     """Raise an AssertionError, also where Python runs without assertions."""
     if not kept:
-        raise AssertionError(f"{type(head).__name__}: {sentence}")
+        kind = type(head.unlearned_scorer() if isinstance(head, ScorerHead) else head)
+        raise AssertionError(f"{kind.__name__}: {sentence}")
 
 
 def require_finite(head: FewShotHead) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
-from fiveshot.core import ClassStatistics, Memory
+from fiveshot.core import Memory
 from fiveshot.core.arrays import Array, as_numpy, positions
 from fiveshot.core.draws import derived_seed
 from fiveshot.core.episodes import (
@@ -23,21 +24,174 @@ from fiveshot.core.episodes import (
     play_episodes,
     usable_classes,
 )
-from fiveshot.core.labels import Label, Labels
-from fiveshot.errors import InputError
-from fiveshot.heads.estimator import (
-    as_features,
-    as_session_labels,
-    clone,
+from fiveshot.core.labels import Labels
+from fiveshot.core.scorers import (
+    FeCAMScorer,
+    NCMScorer,
+    RanPACScorer,
+    Scorer,
+    UnbiasedLDAScorer,
+    check_parameters,
+    on_device,
+    own_parameters,
     parameter,
     parameter_names,
-    values_to_try,
     with_parameters,
 )
-from fiveshot.heads.head import Candidate, FewShotHead, Workload, on_device
+from fiveshot.errors import InputError, is_number
+from fiveshot.heads.head import FewShotHead
 
-TRIALS = 20  # candidates in all the episodes together cost about so many runs of a head
+Candidate = Mapping[str, Any]  # parameters to set, by their short names
 MOST_CLASSES = 60  # per episode, drawn for each: bounds the time
+MOST_IN_EPISODES = 1000  # random features: what suits a tenth of them suits all
+
+
+@dataclass(frozen=True)
+class SearchValues:
+    """Values of a parameter to try beside its own: these, or its own times some factors."""
+
+    values: tuple[float, ...] = ()
+    factors: tuple[float, ...] = ()
+
+    def beside(self, own: Any) -> list[float]:
+        """Return them; none where a factor meets a parameter without a value."""
+        if self.values:
+            return [value for value in self.values if value != own]
+        return [] if own is None else [factor * own for factor in self.factors]
+
+
+HALF_AND_DOUBLE = SearchValues(factors=(0.5, 2.0))
+ALPHAS = SearchValues((0.5, 0.75, 0.9, 1.0))
+SHARES = SearchValues((0.0, 0.25, 0.5, 0.75, 1.0))
+SEARCHED: dict[type[Scorer], dict[str, SearchValues]] = {  # by short name, what episodes may choose
+    NCMScorer: {"alpha": ALPHAS, "bias": SHARES, "tau": HALF_AND_DOUBLE},
+    FeCAMScorer: {
+        "alpha": ALPHAS,
+        "bias": SHARES,
+        "tau": HALF_AND_DOUBLE,
+        "beta": HALF_AND_DOUBLE,
+        "gamma": SearchValues(factors=(0.1, 10.0)),
+    },
+    RanPACScorer: {"alpha": ALPHAS, "tau": HALF_AND_DOUBLE, "beta": HALF_AND_DOUBLE},
+    UnbiasedLDAScorer: {
+        "shrinkage": SearchValues((0.15, 0.3, 0.6)),
+        "smoothing": SearchValues((0.4, 0.7, 0.9)),
+        "bias": SHARES,
+        "strength": SearchValues(factors=(0.4, 4.0)),
+    },
+}
+
+
+def searched(scorer: Scorer) -> dict[str, SearchValues]:
+    """Return what may be chosen of a scorer, by short name; nothing of one that is not listed."""
+    return next((SEARCHED[kind] for kind in type(scorer).__mro__ if kind in SEARCHED), {})
+
+
+def values_to_try(scorer: Scorer, name: str) -> list[float]:
+    """Return the values of one parameter that episodes try beside the scorer's own.
+
+    >>> from fiveshot.core.scorers import make_scorer
+    >>> values_to_try(make_scorer("c-fecam"), "alpha"), values_to_try(make_scorer("c-fecam"), "gamma")
+    ([0.5, 0.75, 1.0], [10.0, 1000.0])
+    """
+    listed, own = searched(scorer), parameter(scorer, name)
+    found = listed[name].beside(own) if name in listed else []
+    if found:
+        return found
+    known = [
+        one for one in parameter_names(scorer) if one in listed and listed[one].beside(parameter(scorer, one))
+    ]
+    raise InputError(
+        f"{name!r} of {type(scorer).__name__} cannot be chosen by episodes",
+        hint=f"give it a value; what can be chosen: {', '.join(known) or 'nothing'}",
+    )
+
+
+def is_auto(scorer: Scorer, name: str, value: object) -> bool:
+    """Tell whether a value asks for a choice by episodes; where a word can be a value, ``"auto"`` is one.
+
+    >>> from fiveshot.core.scorers import make_scorer
+    >>> is_auto(make_scorer("ncm"), "bias", "auto"), is_auto(make_scorer(), "offset", "auto")
+    (True, False)
+    """
+    asked = isinstance(value, str) and value == "auto"
+    return asked and (name in searched(scorer) or is_number(parameter(scorer, name)))
+
+
+def default_candidates(scorer: Scorer) -> Sequence[Candidate]:
+    """Return the changes of parameters that :func:`tune_on_base` tries unless told others."""
+    if isinstance(scorer, NCMScorer):
+        return [*({"bias": share} for share in (0.25, 0.5, 0.75, 1.0)), *_calibrations(scorer, bias=0.5)]
+    if isinstance(scorer, FeCAMScorer):
+        grid = [
+            {"gamma": scorer.gamma * factor, **bias}
+            for factor in (0.1, 1.0, 10.0)
+            for bias in ({}, {"bias": 0.5}, {"bias": 1.0})
+        ]
+        return [*grid, *_calibrations(scorer, bias=0.5)]
+    if isinstance(scorer, RanPACScorer):
+        names = [] if scorer.calibration is None else ["alpha", "tau", "beta"]
+        return [{name: value} for name in names for value in values_to_try(scorer, name)]
+    if isinstance(scorer, UnbiasedLDAScorer):
+        priors = {"strength": (0.1, 1.0), "smoothing": (0.4, 0.9), "shrinkage": (0.15, 0.6)}
+        return [{name: value} for name, values in priors.items() for value in values]
+    raise InputError(
+        f"no candidates are known for {type(scorer).__name__}", hint="name some with candidates=[{...}]"
+    )
+
+
+def _calibrations(scorer: NCMScorer | FeCAMScorer, *, bias: float) -> list[Candidate]:
+    """Return other calibrations, where there is one, each with this share of the bias."""
+    calibration = scorer.calibration
+    if calibration is None:
+        return []
+    moved: list[Candidate] = [{"alpha": alpha} for alpha in (0.75, 1.0)]
+    if isinstance(scorer, FeCAMScorer) and calibration.beta is not None:
+        moved.append({"beta": calibration.beta / 2})
+    else:
+        moved += [{"tau": calibration.tau * factor} for factor in (0.5, 2.0)]
+    return [{**change, "bias": bias} for change in moved]
+
+
+def episode_scores(
+    scorer: Scorer,
+    episode: Episode,
+    X: Array,
+    y: Labels,
+    *,
+    settings: Mapping[str, Any] | None,
+    shared: dict[str, Any],
+) -> Array:
+    """Return the scores of a candidate on an episode, whose rows count in X and y.
+
+    What candidates have in common is made once and kept in ``shared``.
+    """
+    check_parameters(scorer)
+    asked = X[positions(episode.asked_rows, X)]
+    if isinstance(scorer, FeCAMScorer):  # the metrics serve all that differ in the bias alone
+        key = _described_without(scorer, "bias")
+        if key not in shared:
+            whole = with_parameters(scorer, {"bias": 1.0}).adopt(episode.memory)
+            inflations = [metric.inflation for metric in whole.model.models.values()]
+            shared[key] = as_numpy(whole.scores(asked)), np.array(inflations)
+        scores, inflations = shared[key]
+        return scores - (1 - scorer.bias) * inflations
+    if isinstance(scorer, RanPACScorer):  # one base session serves all that differ in the calibration
+        fewer = with_parameters(scorer, {"n_projections": min(scorer.n_projections, MOST_IN_EPISODES)})
+        key = _described_without(fewer, "calibration")
+        if key not in shared:
+            shared[key] = fewer.learn(X[positions(episode.base_rows, X)], y[episode.base_rows])
+        based = shared[key].reconfigured(own_parameters(fewer))
+        return based.learn(X[positions(episode.new_rows, X)], y[episode.new_rows]).scores(asked)
+    if scorer.needs_samples:
+        learned = scorer.learn(X[positions(episode.base_rows, X)], y[episode.base_rows])
+        return learned.learn(X[positions(episode.new_rows, X)], y[episode.new_rows]).scores(asked)
+    return scorer.adopt(episode.memory, settings).scores(asked)
+
+
+def _described_without(scorer: Scorer, name: str) -> str:
+    """Return all parameters but one as a text; the same text means the same values."""
+    return repr(sorted((key, value) for key, value in own_parameters(scorer).items() if key != name))
 
 
 class TunedHead(FewShotHead):
@@ -71,9 +225,6 @@ class TunedHead(FewShotHead):
     [12]
     """
 
-    head_: FewShotHead
-    chosen_: dict[str, Any]
-
     def __init__(
         self,
         head: FewShotHead,
@@ -91,119 +242,51 @@ class TunedHead(FewShotHead):
         self.random_state = random_state
         self.device = device
 
-    @property
-    def temperature(self) -> float:  # type: ignore[override]
-        """That of the head."""
-        return self.head.temperature
+    def unlearned_scorer(self) -> Scorer:
+        """Return the scorer of the head, with what was chosen."""
+        return self._head_with(getattr(self, "chosen_", {})).unlearned_scorer()
 
-    def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
-        """Take up statistics; without ``settings`` with the values that the choice would have started from."""
-        if not hasattr(self, "head_"):
-            self._choose({})
-        if self.head_.needs_samples:
-            self.head_.adopt(memory)  # refuses: it does not follow from statistics
-        return super().adopt(memory, settings)
-
-    def settings(self) -> dict[str, Any]:
-        """Return what was chosen, and what the head itself chose on the base session."""
-        return {"chosen": self.chosen_, "head": self.head_.settings()}
-
-    def embed(self, X: Array) -> Array:
-        """Return the vectors that the head keeps statistics of."""
-        return (self.head_ if hasattr(self, "head_") else self._placed_head({})).embed(X)
-
-    def familiarity_of(self, X: Array, scores: Array) -> Array:
-        """Return the familiarity of samples as the head has it."""
-        return self.head_.familiarity_of(X, scores)
-
-    def memory_needed(self, work: Workload) -> int:
-        """Return what the head needs."""
-        return self.head.memory_needed(work)
-
-    def operations(self, work: Workload) -> float:
-        """Return what the head needs, many times over."""
-        return TRIALS * self.head.operations(work)
-
-    def learn_session(self, X: Array, y: Any, classes: Any, memory: Memory, model: Any) -> Self:
-        """Learn on the device of the head, unless this one has its own."""
-        place = self.device or getattr(self.head, "device", None)
-        return super().learn_session(on_device(X, place), y, classes, memory, model)
-
-    def begin(self, X: Array, y: Labels) -> None:
+    def first_scorer(self, X: Array, y: Labels) -> Scorer:
         """Choose the parameters."""
         if isinstance(self.auto, str):
             raise InputError(f"auto must be a list of names, got {self.auto!r}; for example [{self.auto!r}]")
-        start = self._placed_head({})
-        seed = start.get_params(deep=False).get("random_state", self.random_state or 0)
-        chosen = choose_parameters(
+        start = self._head_with({})
+        seed = own_parameters(start.unlearned_scorer()).get("random_state", self.random_state or 0)
+        self.chosen_ = choose_parameters(
             start, X, y, names=self.auto, shots=self.shots, episodes=self.episodes, seed=int(seed)
         )
-        self._choose(chosen)
-        self.head_.begin(X, y)
+        return self.unlearned_scorer()
 
-    def summarized(self, X: Array, y: Labels, *, first: bool) -> ClassStatistics:
-        """Return the statistics that the head keeps."""
-        return self.head_.summarized(X, y, first=first)
+    @property
+    def head_(self) -> FewShotHead:
+        """The head with what was chosen, fitted."""
+        head = self._head_with(self.chosen_)
+        head.scorer_, head.n_features_in_ = self.scorer_, self.n_features_in_
+        return head
 
-    def derive(self, memory: Memory, X: Array, y: Labels, previous: Any) -> Any:
-        """Return the model of the head."""
-        return self.head_.derive(memory, X, y, previous)
+    def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
+        """Take up statistics; without ``settings`` with the values that the choice would have started from."""
+        with self._unchanged_on_error():
+            chosen = getattr(self, "chosen_", {}) if settings is None else dict(settings["chosen"])
+            if chosen != getattr(self, "chosen_", None):
+                self.__dict__.pop("scorer_", None)
+            self.chosen_ = chosen
+            return super().adopt(memory, None if settings is None else settings["head"])
 
-    def score_classes(self, X: Array, labels: list[Label]) -> Array:
-        """Return the scores of the head."""
-        return self.head_.score_classes(X, labels)
+    def settings(self) -> dict[str, Any]:
+        """Return what was chosen, and what the head itself chose on the base session."""
+        check_is_fitted(self)
+        return {"chosen": self.chosen_, "head": self.scorer_.settings()}
 
-    def score_all(self, X: Array) -> Array:
-        """Return those of all classes."""
-        return self.head_.score_all(X)
-
-    def class_tokens(self) -> Mapping[Label, object]:
-        """Return the tokens of the head."""
-        return self.head_.class_tokens()
-
-    def softmax_factor(self) -> float:
-        """Return the factor of the head."""
-        return self.head_.softmax_factor()
-
-    def input_width(self, memory: Memory) -> int:
-        """Return the number of features that the head wants."""
-        return self.head_.input_width(memory)
-
-    def hold(self, memory: Memory, model: Any) -> Self:
-        """Take up a memory and a model, in the head too."""
-        inner = copy(self.head_)  # copies of this head share the one before
-        inner.n_features_in_ = self.n_features_in_
-        self.head_ = inner.hold(memory, model)
-        return super().hold(memory, model)
-
-    def apply_settings(self, settings: Mapping[str, Any]) -> None:
-        """Take up what was chosen."""
-        self._choose(settings["chosen"])
-        self.head_.apply_settings(settings["head"])
-
-    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return what the head must save, and what was chosen."""
-        arrays, extra = self.head_.extra_state()
-        return arrays, {"chosen": self.chosen_, "head": extra}
-
-    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
-        """Take up the state that was saved."""
-        self._choose(extra["chosen"])
-        self.head_.n_features_in_ = self.n_features_in_
-        self.head_.restore(memory, arrays, extra["head"])
-        self.hold(memory, self.head_.model_)
-
-    def _choose(self, chosen: Mapping[str, Any]) -> None:
-        self.head_, self.chosen_ = self._placed_head(chosen), dict(chosen)
-
-    def _placed_head(self, chosen: Mapping[str, Any]) -> FewShotHead:
+    def _head_with(self, chosen: Mapping[str, Any]) -> FewShotHead:
         """Return the head with these values, on the device and with the seed of this one."""
         if not isinstance(self.head, FewShotHead) or isinstance(self.head, TunedHead):
             raise InputError(f"head must be a head to choose parameters for, got {self.head!r}; for example NCM()")
         shared = {"device": self.device, "random_state": self.random_state}
-        known = parameter_names(self.head)
+        known = parameter_names(self.head.unlearned_scorer())
         given = {name: value for name, value in shared.items() if name in known and value is not None}
-        return with_parameters(self.head, {**given, **chosen})
+        head: FewShotHead = clone(self.head)
+        return head.set_params(**given, **chosen)
 
 
 def plain_head(head: FewShotHead) -> FewShotHead:
@@ -284,7 +367,7 @@ def tune_on_base(
     X, y : arrays
         Features and labels of the base classes.
     candidates : sequence of mappings, optional
-        Parameters to change, by their short names; those of the head unless given.
+        Parameters to change, by their short names; the usual ones of the head unless given.
     shots : int
         Samples of a class that is played as new.
     episodes : int
@@ -308,30 +391,31 @@ def tune_on_base(
     """
     if shots < 1 or episodes < 1:
         raise InputError(f"shots and episodes must be at least 1, got {shots} and {episodes}")
-    tried: list[Candidate] = [{}, *(head.candidates() if candidates is None else candidates)]
-    heads = [with_parameters(head, candidate) for candidate in tried]
-    fitted = clone(head)
-    features = on_device(as_features(fitted, X, reset=True), head.device)
-    labels = as_session_labels(fitted, y, n_samples=len(features), known=np.empty(0, dtype=np.int64), classes=None)
+    start = head.unlearned_scorer()
+    changes: list[Candidate] = [{}, *(default_candidates(start) if candidates is None else candidates)]
+    scorers = [with_parameters(start, change) for change in changes]
+    features, labels = clone(head).validated_session(X, y)
+    features = on_device(features, start.device)
     if len(usable_classes(labels, shots)) < LEAST_CLASSES:
         return Tuned(clone(head), 0)
     settings: Mapping[str, Any] | None = None
-    if type(head).settings is not FewShotHead.settings:
+    if type(start).settings is not Scorer.settings:
         # What it chooses on the base session is chosen once, not for each candidate.
-        settings = fitted.fit(features, labels).settings()
-    played = tuning_episodes(fitted, features, labels, shots=shots, episodes=episodes, seed=seed)
-    # (episodes, candidates)
-    table = np.array([_scores(heads, *episode, settings) for episode in played])
+        start = start.learn(features, labels)
+        settings = start.settings()
+    played = tuning_episodes(start, features, labels, shots=shots, episodes=episodes, seed=seed)
+    table = np.array([_scores(scorers, *episode, settings) for episode in played])  # (episodes, candidates)
     picked = _pick(table)
     scores = tuple(
         CandidateScore(
-            candidate,
+            change,
             float(table[:, i].mean()),
             float(table[:, i].std(ddof=1)) if len(table) > 1 else None,
         )
-        for i, candidate in enumerate(tried)
+        for i, change in enumerate(changes)
     )
-    return Tuned(with_parameters(head, tried[picked]), picked, scores, tuple(int(i) for i in table.argmax(axis=1)))
+    chosen = clone(head).set_params(**changes[picked])
+    return Tuned(chosen, picked, scores, tuple(int(i) for i in table.argmax(axis=1)))
 
 
 def choose_parameters(
@@ -353,7 +437,7 @@ def choose_parameters(
     X, y : arrays
         Features and labels of the base classes.
     names : sequence of str
-        Parameters that the head says may be tried (its ``tried``).
+        Parameters for which values to try are known.
     shots : int
         Samples of a class that is played as new.
     episodes : int
@@ -379,17 +463,18 @@ def choose_parameters(
     >>> sorted(choose_parameters(make_head("teen"), X, y, names=["alpha", "bias"], episodes=3))
     ['alpha', 'bias']
     """
-    tried = {name: values_to_try(head, name) for name in names}  # refuses all names before anything is played
+    start = head.unlearned_scorer()
+    grids = {name: values_to_try(start, name) for name in names}  # refuses all names before anything is played
     chosen: dict[str, Any] = {}
-    for name, values in tried.items():
+    for name, values in grids.items():
         candidates = [{name: value} for value in values]
         tuned = tune_on_base(head, X, y, candidates=candidates, shots=shots, episodes=episodes, seed=seed)
-        head, chosen[name] = tuned.head, parameter(tuned.head, name)
+        head, chosen[name] = tuned.head, parameter(tuned.head.unlearned_scorer(), name)
     return chosen
 
 
 def tuning_episodes(
-    head: FewShotHead, X: Array, y: Labels, *, shots: int, episodes: int, seed: int
+    scorer: Scorer, X: Array, y: Labels, *, shots: int, episodes: int, seed: int
 ) -> Iterator[tuple[Episode, Array, Labels]]:
     """Yield seeded episodes, each over other classes, with the samples and labels that their rows count in."""
     usable = usable_classes(y, shots)
@@ -397,16 +482,18 @@ def tuning_episodes(
         rng = np.random.default_rng([derived_seed(seed, "classes of episodes"), number])
         rows = np.flatnonzero(np.isin(y, rng.permutation(usable)[:MOST_CLASSES]))
         samples = X[positions(rows, X)]
-        (episode,) = play_episodes(head.embed(samples), y[rows], shots=shots, episodes=1, seed=seed + number)
+        (episode,) = play_episodes(scorer.embed(samples), y[rows], shots=shots, episodes=1, seed=seed + number)
         yield episode, samples, y[rows]
 
 
 def _scores(
-    heads: Sequence[FewShotHead], episode: Episode, X: Array, y: Labels, settings: Mapping[str, Any] | None
+    scorers: Sequence[Scorer], episode: Episode, X: Array, y: Labels, settings: Mapping[str, Any] | None
 ) -> list[float]:
-    """Return the mean of accuracy and A_HM of each head on one episode, averaged over its depths."""
+    """Return the mean of accuracy and A_HM of each scorer on one episode, averaged over its depths."""
     shared: dict[str, Any] = {}
-    tables = (as_numpy(head.episode_scores(episode, X, y, settings=settings, shared=shared)) for head in heads)
+    tables = (
+        as_numpy(episode_scores(scorer, episode, X, y, settings=settings, shared=shared)) for scorer in scorers
+    )
     return [float(np.mean([score_at(scores, episode, depth) for depth in DEPTHS])) for scores in tables]
 
 

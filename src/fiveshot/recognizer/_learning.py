@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
@@ -15,12 +14,12 @@ from numpy.typing import ArrayLike
 from fiveshot.backbones import Embedder
 from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.arrays import as_numpy
+from fiveshot.core.scorers import Scorer
 from fiveshot.data import MAX_PHOTO_BYTES, BytesSource, Photo, decoders
 from fiveshot.data.decoding import nothing
 from fiveshot.data.reduction import THUMBNAIL, is_thumbnail
 from fiveshot.errors import InputError, some_of
 from fiveshot.features import Keep
-from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, StoredPhotos, inspect_class
 from fiveshot.recognizer.names import check_name
@@ -260,7 +259,7 @@ def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
         ((name, photos),) = classes.items()
         return [inspect_class(head, memory, name, photos, earlier=known)]
     together = _with(memory, head, classes)
-    head = copy(head).adopt(together)
+    head = head.adopt(together)
     everything = _all_photos(classes)
     return [
         inspect_class(
@@ -290,7 +289,7 @@ def _closeness(twin: Twin) -> tuple[bool, float]:
     return twin.same_file, twin.likeness
 
 
-def _with(memory: Memory, head: FewShotHead, classes: SeenClasses) -> Memory:
+def _with(memory: Memory, head: Scorer, classes: SeenClasses) -> Memory:
     """Return the memory that has learned these too; what is not of the base is new, even the first class."""
     session = ClassStatistics.of(
         {name: summarize(head.embed(photo_features(photos))) for name, photos in classes.items()}

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fiveshot.core import ClassStatistics, summarize
+from fiveshot.core.scorers import Scorer
 from fiveshot.errors import FiveshotError, StorageError
-from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import NONE, known_name
 from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
 from fiveshot.recognizer.store._confirmed import CONFIRMED, Confirmed, lost_changes, read_confirmed
@@ -198,7 +198,7 @@ def _statistics(tables: Tables, path: Path, manifest: Manifest) -> Iterator[Find
             yield Finding("error", "class", f"class {name!r}: {error}")
 
 
-def _check_class(tables: Tables, number: int, head: FewShotHead) -> None:
+def _check_class(tables: Tables, number: int, head: Scorer) -> None:
     record = tables.read_class(number)
     summary = record.summary
     if len(record.photos) != summary.count:

@@ -18,10 +18,10 @@ from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, load_embedd
 from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
 from fiveshot.core.labels import python_labels
+from fiveshot.core.scorers import DEFAULT_HEAD, make_scorer
 from fiveshot.data import BadImage, BytesSource, ImageDataset, ImageError, ImageSource, ImageSplit, Photo
 from fiveshot.data.sources import content_mark
 from fiveshot.errors import InputError, counted, some_of
-from fiveshot.heads import DEFAULT_HEAD, make_head
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.photos.embedding import backbone_record, photo_records
@@ -44,8 +44,8 @@ from fiveshot.storage import FilePath
 from fiveshot.work import Progress
 
 if TYPE_CHECKING:
+    from fiveshot.core.scorers import Scorer
     from fiveshot.features import FeatureSet
-    from fiveshot.heads import FewShotHead
     from fiveshot.tuning import TuneProgress, TuneResult
 
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
@@ -256,12 +256,12 @@ def learn_base(
     They are set on the photos that ``held`` names, which an adapter has not seen, or else on some of all; their
     note then says so where an adapter may have seen these.
     """
-    fitted = make_head(head.name).fit(X, y)
+    fitted = make_scorer(head.name).learn(X, y)
     rate, seed = options.false_rejection, options.seed
     rejection = fit_rejection(fitted, X, y, false_rejection=rate, seed=seed, held=held)
     if may_be_seen and rejection.counts:
         rejection = replace(rejection, note=f"{rejection.note}; {MAY_BE_SEEN}")
-    return BaseSession(replace(head, settings=fitted.settings()), fitted.memory_.base, rejection.as_dict())
+    return BaseSession(replace(head, settings=fitted.settings()), fitted.memory.base, rejection.as_dict())
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,7 +388,7 @@ def _photos(record: ClassRecord) -> list[Photo]:
     return [Photo(BytesSource(data, name)) for data, name in named]
 
 
-def _seen_again(record: ClassRecord, embedder: Embedder, head: FewShotHead) -> ClassRecord:
+def _seen_again(record: ClassRecord, embedder: Embedder, head: Scorer) -> ClassRecord:
     seen = photo_records(embedder, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
     return replace(record, photos=photos, summary=photo_summary(head.embed, photo_features(photos)))

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fiveshot.core import ClassSummary, Memory
 from fiveshot.core.arrays import squared_lengths, unit_rows
 from fiveshot.core.labels import Labels
+from fiveshot.core.scorers import Scorer
 from fiveshot.errors import counted, some_of
-from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.recognition._held_out import JOINT_FROM, HeldOutScores, held_out_scores
 from fiveshot.recognizer.store.contents import SAME, Contents, Twin, likest
@@ -118,7 +118,7 @@ class LearnReport:
 
 
 def inspect_class(
-    head: FewShotHead,
+    head: Scorer,
     memory: Memory,
     name: str,
     photos: Sequence[PhotoRecord],
@@ -151,11 +151,11 @@ def inspect_class(
     return replace(report, warnings=tuple(warnings_of(report)))
 
 
-def _center(head: FewShotHead, others: Memory) -> Floats | None:
+def _center(head: Scorer, others: Memory) -> Floats | None:
     """Return the middle of all classes but one; with very many, of those that the head knows, which is at hand."""
     if len(others.labels) < CENTERED_FROM:
         return None
-    near = head.memory_.statistics if len(others.labels) >= JOINT_FROM else others.statistics
+    near = head.memory.statistics if len(others.labels) >= JOINT_FROM else others.statistics
     center: Floats = near.center
     return center
 

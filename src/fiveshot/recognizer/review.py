@@ -12,8 +12,8 @@ import numpy as np
 from fiveshot.core import ClassSummary, Memory
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
+from fiveshot.core.scorers import Scorer
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
 from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers, near_pairs
@@ -213,7 +213,7 @@ class _Look:
 
 
 def review_photos(
-    head: FewShotHead,
+    head: Scorer,
     memory: Memory,
     photos: KnownPhotos,
     ids: Sequence[str],

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import unit_rows
+from fiveshot.core.scorers import Scorer
 from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
-from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import Floats
@@ -202,7 +202,7 @@ class Metric:
     Where a model has learned nothing of that, it is the space of the features.
     """
 
-    head: FewShotHead | None = None
+    head: Scorer | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Metric:

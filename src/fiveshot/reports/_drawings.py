@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.benchmark import RunRecord
-from fiveshot.heads import Style
 from fiveshot.metrics import Spread
-from fiveshot.reports._variants import Variant, styles
+from fiveshot.reports._styles import Style, styles
+from fiveshot.reports._variants import Variant
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 38

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fiveshot.benchmark import Job, Outcome, Protocol, Summary, get_protocol, sweep
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.benchmark.run import WIDTHS, estimated_seconds
+from fiveshot.core.scorers import Flavor
 from fiveshot.data.registry import dataset_spec
-from fiveshot.heads.head import Flavor
 from fiveshot.reports._bench import ablation_table, described
 from fiveshot.reports._formats import write_table
 from fiveshot.reports._paper_tables import (

@@ -21,10 +21,10 @@ from fiveshot.core import ClassStatistics, class_statistics
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.features import FeatureSet
-from fiveshot.heads import Style
 from fiveshot.metrics import Spread
 from fiveshot.reports._drawings import Drawing, Shape, base_new_chart, session_chart, variant_styles
-from fiveshot.reports._variants import Variant, method_label, styles
+from fiveshot.reports._styles import Style, styles
+from fiveshot.reports._variants import Variant, method_label
 from fiveshot.storage import atomic_path
 
 if TYPE_CHECKING:

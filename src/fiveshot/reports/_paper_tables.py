@@ -29,9 +29,9 @@ from fiveshot.benchmark import (
 )
 from fiveshot.benchmark.job import features_fingerprint
 from fiveshot.benchmark.record import installed_versions, mean_hm
+from fiveshot.core.scorers import RECIPES
 from fiveshot.data.registry import dataset_spec
 from fiveshot.features import FeatureSet
-from fiveshot.heads import RECIPES
 from fiveshot.metrics import mean_interval, mean_std
 from fiveshot.metrics.paired import RESAMPLES, resampled_interval
 from fiveshot.reports._bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, image_notes, seed_words

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fiveshot.benchmark import Protocol, RunRecord, Summary, summarize_runs
-from fiveshot.heads import RECIPES, Style, make_head
-from fiveshot.heads.files import plain_parameters
+from fiveshot.core.scorers import RECIPES, make_scorer, own_parameters, plain_parameters
 from fiveshot.loggers import flat
 from fiveshot.metrics import Spread, mean_std
+from fiveshot.reports._styles import STYLES
 
 MOST_DRAWN = 8
 LAST = 1 << 30
@@ -22,14 +22,6 @@ ANSWERS = {
 }
 
 
-SPARE = (  # for methods without a look of their own
-    Style("#332288", "#9a8cf0", "<", True),
-    Style("#882255", "#d97aa8", ">", True),
-    Style("#117733", "#5cbf7c", "h", True),
-    Style("#999933", "#cfcf6b", "p", True),
-)
-
-
 def method_label(method: str, flavor: str = "paper") -> str:
     """Return the name of a method as a reader knows it.
 
@@ -38,25 +30,6 @@ def method_label(method: str, flavor: str = "paper") -> str:
     """
     name = (RECIPES[method].label if method in RECIPES else "") or method
     return name if flavor == "paper" else f"{name} ({flavor})"
-
-
-def styles(methods: Sequence[str]) -> list[Style]:
-    """Return one look per entry; a method that comes again, in another variant, gets one of the spare looks.
-
-    >>> [style.color for style in styles(["ncm", "mine", "ncm"])]
-    ['#6b6b6b', '#332288', '#882255']
-    """
-    found: list[Style] = []
-    spare = 0
-    for method in methods:
-        style = RECIPES[method].style if method in RECIPES else None
-        if style is None or style in found:
-            round_, place = divmod(spare, len(SPARE))  # after each round, other markers and the other kind of line
-            marker = SPARE[(place + round_) % len(SPARE)].marker
-            style = replace(SPARE[place], marker=marker, dashed=round_ % 2 == 0)
-            spare += 1
-        found.append(style)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +188,7 @@ def _changes(record: RunRecord) -> int:
     """Return how many parameters differ from the recipe's."""
     if record.method not in RECIPES:
         return 0
-    recipe = flat(plain_parameters(make_head(record.method, record.config["flavor"])))
+    recipe = flat(plain_parameters(own_parameters(make_scorer(record.method, record.config["flavor"]))))
     own = flat(record.head[1])
     return sum(own.get(name) != recipe.get(name) for name in {*own, *recipe} - {"random_state"})
 
@@ -237,9 +210,8 @@ def _identity(record: RunRecord) -> dict[str, Any]:
 
 def _rank(record: RunRecord) -> tuple[int, str, str]:
     """Order the paper's methods as its tables do, and others after them by name."""
-    recipe = RECIPES.get(record.method)
-    drawn = recipe is not None and recipe.style is not None
-    return recipe.place if recipe and drawn else LAST, record.method, _key(_identity(record))
+    place = list(RECIPES).index(record.method) if record.method in STYLES else LAST
+    return place, record.method, _key(_identity(record))
 
 
 def _key(values: Any) -> str:

@@ -26,12 +26,11 @@ from fiveshot.benchmark import (
 )
 from fiveshot.benchmark.job import make_jobs
 from fiveshot.benchmark.protocol import ShotDraw
+from fiveshot.core.scorers import RECIPES, Flavor, make_scorer, own_parameters
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError, StorageError, command, unknown_name
 from fiveshot.features import FeatureSet
 from fiveshot.features.feature_set import ARRAYS
-from fiveshot.heads import RECIPES, make_head
-from fiveshot.heads.head import Flavor
 from fiveshot.storage import FilePath
 
 MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
@@ -223,7 +222,7 @@ def ablation_rows(name: str, flavor: Flavor = "paper") -> tuple[Configuration, .
     for method, value in product(ablation.methods, ablation.values):
         changed: Any = value
         if name == "samples":  # one value of several that a recipe has
-            changed = replace(make_head(method, flavor).get_params(deep=False)["sampling"], per_class=value)
+            changed = replace(own_parameters(make_scorer(method, flavor))["sampling"], per_class=value)
         rows.append(Configuration(method, {ablation.parameter: changed}, value))
     return tuple(rows)
 
@@ -247,7 +246,7 @@ def configuration_jobs(
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Refuse a parameter that no head has; others go to the heads that have them."""
-    known = sorted({name for method in RECIPES for name in make_head(method).get_params(deep=False)})
+    known = sorted({name for method in RECIPES for name in own_parameters(make_scorer(method))})
     for name in parameters:
         if name not in known:
             raise InputError(f"no head has a parameter {name!r}", hint=f"choose from {', '.join(known)}")
@@ -256,7 +255,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 def _partly(method: str, mean: bool, covariance: bool) -> Configuration:
     """Return a row of table 6, with what is not calibrated turned off."""
     changes: dict[str, Any] = {}
-    if make_head(method).get_params(deep=False).get("calibration") is not None:
+    if own_parameters(make_scorer(method)).get("calibration") is not None:
         changes |= {} if mean else {"alpha": 1.0}
         changes |= {} if covariance else {"beta": None}
     return Configuration(method, changes, calibrated=(mean, covariance))

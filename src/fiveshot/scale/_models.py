@@ -16,11 +16,10 @@ from fiveshot.core.draws import random_features
 from fiveshot.core.labels import python_labels
 from fiveshot.core.memory import Memory
 from fiveshot.core.ridge import best_lambda_of_sums
+from fiveshot.core.scorers import LAMBDAS, RanPACScorer, make_scorer
 from fiveshot.data import BadImage
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
-from fiveshot.heads import RanPAC, make_head
-from fiveshot.heads.ranpac import LAMBDAS
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import backbone_record
@@ -287,14 +286,14 @@ def _rejection(
         note = "nothing is rejected: no vectors of the base classes were kept"
         return Rejection(options.false_rejection, note=note)
     labels = [check_name(str(label)) for label in sample.labels]
-    head = make_head(record.name).adopt(Memory(base=base), record.settings or None)
+    head = make_scorer(record.name).adopt(Memory(base=base), record.settings or None)
     return fit_rejection(head, sample.vectors, labels, false_rejection=options.false_rejection, seed=options.seed)
 
 
 def ranpac_from_sums(
     found: ClusterStatistics, *, lam: float | None = None, lambdas: Sequence[float] = LAMBDAS
-) -> RanPAC:
-    """Return the RanPAC head that a cluster's sums give, as if it had been fitted on all samples at once.
+) -> RanPACScorer:
+    """Return the RanPAC scorer that a cluster's sums give, as if it had learned all samples at once.
 
     It learns new classes and forgets them as any other.
 
@@ -309,8 +308,7 @@ def ranpac_from_sums(
 
     Returns
     -------
-    RanPAC
-        The fitted head.
+    RanPACScorer
 
     Raises
     ------
@@ -321,7 +319,7 @@ def ranpac_from_sums(
     --------
     >>> from fiveshot.data import gaussian_classes
     >>> from fiveshot.features import Provenance
-    >>> from fiveshot.heads import RanPAC
+    >>> from fiveshot.core.scorers import RanPACScorer
     >>> from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, ranpac_from_sums
     >>> from fiveshot.scale._pipeline import Rows
     >>> x, y, test_x, _ = gaussian_classes(
@@ -329,8 +327,8 @@ def ranpac_from_sums(
     >>> plan, rows = StatisticsPlan(ridge=Ridge(64, random_state=5)), Rows(x, y, tuple(map(str, range(60))))
     >>> parts = {name: reduction.reduce(rows) for name, reduction in plan.reductions().items()}
     >>> found = ClusterStatistics(Provenance.unknown("toys"), {}, 60, **parts, notes=plan.notes)
-    >>> fitted = RanPAC(64, lambdas=(100.0,), random_state=5).fit(x, y)
-    >>> bool((ranpac_from_sums(found, lam=100.0).predict(test_x) == fitted.predict(test_x)).all())
+    >>> whole = RanPACScorer(64, lambdas=(100.0,), random_state=5).learn(x, y)
+    >>> bool((ranpac_from_sums(found, lam=100.0).classify(test_x) == whole.classify(test_x)).all())
     True
     """
     if found.ridge is None or found.classes is None:
@@ -343,7 +341,7 @@ def ranpac_from_sums(
     seed = int(found.notes["random_state"])
     if lam is None:
         lam = choose_lambda(sums, _held_out(found), seed=seed, lambdas=lambdas)
-    return RanPAC.from_sums(statistics, sums.folded(), lam=lam, lambdas=lambdas, random_state=seed)
+    return RanPACScorer.from_sums(statistics, sums.folded(), lam=lam, lambdas=lambdas, random_state=seed)
 
 
 def choose_lambda(sums: RidgeSums, held_out: ClassSample, *, seed: int, lambdas: Sequence[float]) -> float:

@@ -25,9 +25,9 @@ from fiveshot.core.draws import RandomFeatures, random_features
 from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
 from fiveshot.core.ranges import OneOf
 from fiveshot.core.ridge import GramSums, RowBlock, given
+from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.core.statistics import compress, statistics_arrays, statistics_from_arrays
 from fiveshot.errors import InputError
-from fiveshot.heads import FewShotHead, make_head
 from fiveshot.scale._pipeline import Rows
 
 BUCKETS = 16
@@ -339,11 +339,9 @@ class Embedded:
 
 
 @lru_cache(maxsize=2)
-def _embedding_head(name: str, settings: str) -> FewShotHead:
+def _embedding_head(name: str, settings: str) -> Scorer:
     """Return a head that embeds as its settings say, and has learned nothing."""
-    head = make_head(name)
-    head.apply_settings(json.loads(settings))
-    return head
+    return make_scorer(name).with_settings(json.loads(settings))
 
 
 @dataclass(frozen=True)

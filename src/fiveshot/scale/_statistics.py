@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from fiveshot.backbones import BackboneSpec
+from fiveshot.core.scorers import make_scorer
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
 from fiveshot.features.parts import TRAIN, Part
-from fiveshot.heads import make_head
 from fiveshot.scale._catalog import Catalog, preview
 from fiveshot.scale._extraction import read_manifest
 from fiveshot.scale._models import ClusterStatistics
@@ -226,7 +226,7 @@ def choose_settings(head: str, rows: Rows) -> dict[str, Any]:
         raise InputError(
             f"statistics for a model need two classes at least, found {classes}", code="too_few_classes"
         )
-    return make_head(head).fit(rows.vectors, rows.labels).settings()
+    return make_scorer(head).learn(rows.vectors, rows.labels).settings()
 
 
 def _joined(

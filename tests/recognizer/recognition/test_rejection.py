@@ -11,8 +11,8 @@ from models import photos as photos_named
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.draws import hold_back
+from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.errors import InputError
-from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition import rejection as rejection_module
 from fiveshot.recognizer.recognition.rejection import (
@@ -40,19 +40,19 @@ def photos_of(classes: int, each: int, seed: int, start: int = 0) -> tuple[np.nd
 HEADS = ["ncm", "unbiased-lda"]
 
 
-def rejected(head: FewShotHead, found: Rejection, X: np.ndarray) -> np.ndarray:
-    counts = {label: summary.count for label, summary, _ in head.memory_}
-    thresholds = found.thresholds_of([counts[label] for label in head.predict(X)])
+def rejected(head: Scorer, found: Rejection, X: np.ndarray) -> np.ndarray:
+    counts = {label: summary.count for label, summary, _ in head.memory}
+    thresholds = found.thresholds_of([counts[label] for label in head.classify(X)])
     return head.familiarity(X) < thresholds
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_the_stated_rate_is_kept_and_strangers_are_rejected(name: str) -> None:
     X, y = photos_of(40, 40, seed=1)
-    head = make_head(name).fit(X, y)
+    head = make_scorer(name).learn(X, y)
     found = fit_rejection(head, X, y, false_rejection=0.1, seed=0)
     shots, names = photos_of(10, 5, seed=2, start=40)
-    head.partial_fit(shots, names)
+    head = head.learn(shots, names)
     many, _ = photos_of(40, 20, seed=3)
     few, _ = photos_of(10, 80, seed=4, start=40)
     strange, _ = photos_of(30, 20, seed=5, start=60)
@@ -64,44 +64,44 @@ def test_the_stated_rate_is_kept_and_strangers_are_rejected(name: str) -> None:
 @pytest.mark.parametrize("name", HEADS)
 def test_thresholds_are_the_same_for_the_same_seed_and_leave_the_head_alone(name: str) -> None:
     X, y = photos_of(12, 40, seed=1)
-    head = make_head(name).fit(X, y)
-    memory, scores = head.memory_, head.class_scores(X[:9])
+    head = make_scorer(name).learn(X, y)
+    memory, scores = head.memory, head.scores(X[:9])
     first = fit_rejection(head, X, y, seed=4)
     assert first == fit_rejection(head, X, y, seed=4)
     assert first != fit_rejection(head, X, y, seed=5)
     assert first.counts == (1, 2, 3, 5, 10, 20, 30)
     assert "120 held-out photos of 12 base classes" in first.note
-    assert head.memory_ is memory
-    assert np.array_equal(head.class_scores(X[:9]), scores)
+    assert head.memory is memory
+    assert np.array_equal(head.scores(X[:9]), scores)
 
 
 def test_shots_beyond_what_the_base_has_are_left_out() -> None:
     X, y = photos_of(12, 8, seed=1)
-    found = fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0)
+    found = fit_rejection(make_scorer("ncm").learn(X, y), X, y, seed=0)
     assert found.counts in ((3, 5, 6), (2, 3, 5, 6), (1, 2, 3, 5, 6))  # six are kept of each to learn from
     assert found.false_rejection == 0.05
 
 
 def test_a_base_of_too_few_photos_rejects_nothing() -> None:
     X, y = photos_of(12, 5, seed=1)
-    found = fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0)
+    found = fit_rejection(make_scorer("ncm").learn(X, y), X, y, seed=0)
     assert found.threshold(5) == -np.inf
     assert found.note == "nothing is rejected: the base leaves 12 photos to hold out, 19 are needed"
 
 
 def test_a_base_of_few_classes_sets_no_threshold_for_others() -> None:
     X, y = photos_of(9, 40, seed=1)
-    found = fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0)
+    found = fit_rejection(make_scorer("ncm").learn(X, y), X, y, seed=0)
     assert not found.counts
     assert "fewer than 10 classes" in found.note
 
 
 def test_single_photos_of_base_classes_are_kept_to_learn_from() -> None:
     X, y = photos_of(30, 1, seed=1)
-    assert fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0).counts == ()
+    assert fit_rejection(make_scorer("ncm").learn(X, y), X, y, seed=0).counts == ()
 
 
-def shots(head: FewShotHead, memory: Memory, photos: KnownPhotos, rate: float = 0.05) -> Rejection:
+def shots(head: Scorer, memory: Memory, photos: KnownPhotos, rate: float = 0.05) -> Rejection:
     """Return the thresholds that learned photos alone give."""
     return rejection_at(leave_out(head, memory, photos, photos.features[:0]), rate, None)
 
@@ -109,8 +109,8 @@ def shots(head: FewShotHead, memory: Memory, photos: KnownPhotos, rate: float = 
 @pytest.mark.parametrize("name", HEADS)
 def test_learned_photos_alone_set_a_threshold(name: str) -> None:
     X, y = photos_of(30, 5, seed=1)
-    memory = Memory(NO_CLASSES, class_statistics(make_head(name).embed(X), y))
-    head = make_head(name).adopt(memory)
+    memory = Memory(NO_CLASSES, class_statistics(make_scorer(name).embed(X), y))
+    head = make_scorer(name).adopt(memory)
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
     found = shots(head, memory, photos, 0.1)
     assert "150 learned photos" in found.note
@@ -119,7 +119,7 @@ def test_learned_photos_alone_set_a_threshold(name: str) -> None:
     share = rejected(head, found, known).mean()
     assert share < 0.15  # with all photos a class is known better than with one left out
     assert rejected(head, found, strange).mean() > 4 * share
-    assert head.memory_ is memory
+    assert head.memory is memory
     turned = KnownPhotos(photos.labels[::-1], photos.sha256s[::-1], X[::-1])
     assert shots(head, memory, turned, 0.1).thresholds == pytest.approx(found.thresholds, rel=0.2)
 
@@ -128,7 +128,7 @@ def test_leaving_out_in_turn_by_the_formula_spelled_out() -> None:
     X, y = photos_of(7, 3, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(X, y))
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
-    found = shots(make_head("ncm").adopt(memory), memory, photos, 0.2)
+    found = shots(make_scorer("ncm").adopt(memory), memory, photos, 0.2)
     familiar = []
     for turn in range(3):
         left = np.arange(len(y)) % 3 == turn
@@ -142,7 +142,7 @@ def test_too_few_learned_photos_reject_nothing() -> None:
     X, y = photos_of(9, 2, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(X, y))
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
-    found = shots(make_head("ncm").adopt(memory), memory, photos)
+    found = shots(make_scorer("ncm").adopt(memory), memory, photos)
     assert found.thresholds == ()
     assert found.note == "nothing is rejected yet: 19 photos of classes with two or more are needed, not 18"
 
@@ -155,7 +155,7 @@ def test_of_many_classes_an_even_sample_is_left_out() -> None:
     (turn,) = rejection_module._turns({label: len(own) for label, own in rows.items()})
     assert len(turn) == 150
     assert [label for label, _ in turn[:3]] == ["000", "003", "006"]
-    found = shots(make_head("ncm").adopt(memory), memory, photos)
+    found = shots(make_scorer("ncm").adopt(memory), memory, photos)
     assert "150 learned photos" in found.note
 
 
@@ -215,13 +215,13 @@ def test_a_new_value_falls_below_the_threshold_at_most_at_the_rate(size: int) ->
 @pytest.mark.parametrize("rate", [0, 1, -0.1, float("nan")])
 def test_a_rate_that_makes_no_sense(rate: float) -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
-        fit_rejection(make_head("ncm"), np.zeros((1, 2), np.float32), ["a"], false_rejection=rate, seed=0)
+        fit_rejection(make_scorer("ncm"), np.zeros((1, 2), np.float32), ["a"], false_rejection=rate, seed=0)
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_thresholds_at_other_rates_are_those_of_a_base_made_for_them(name: str) -> None:
     X, y = photos_of(12, 40, seed=1)
-    head = make_head(name).fit(X, y)
+    head = make_scorer(name).learn(X, y)
     found = fit_rejection(head, X, y, false_rejection=0.05, seed=0)
     other = fit_rejection(head, X, y, false_rejection=0.1, seed=0)
     assert found.at(0.1).thresholds == other.thresholds
@@ -236,8 +236,8 @@ def test_photos_of_none_of_the_classes_sharpen_the_rejection() -> None:
     place, missed = 3.0 * np.random.default_rng(5).normal(size=WIDTH), []
     for seed in range(4):
         X, y = photos_of(12, 5, seed=seed)
-        memory = Memory(NO_CLASSES, class_statistics(make_head().embed(X), y))
-        head = make_head().adopt(memory)
+        memory = Memory(NO_CLASSES, class_statistics(make_scorer().embed(X), y))
+        head = make_scorer().adopt(memory)
         photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
         strange = place + 2.0 * np.random.default_rng(seed).normal(size=(420, WIDTH))
         strange = strange.astype(np.float32)
@@ -259,7 +259,7 @@ def test_photos_of_none_of_the_classes_sharpen_the_rejection() -> None:
 
 def test_standing_beside_strangers_by_the_formula_spelled_out() -> None:
     X, y = photos_of(4, 3, seed=1)
-    head = make_head("ncm").adopt(Memory(NO_CLASSES, class_statistics(X, y)))
+    head = make_scorer("ncm").adopt(Memory(NO_CLASSES, class_statistics(X, y)))
     strange, _ = photos_of(1, 6, seed=2, start=70)
     means = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
     X = np.concatenate([X, strange + 0.1])
@@ -281,7 +281,7 @@ def test_standing_beside_strangers_by_the_formula_spelled_out() -> None:
 def test_photos_of_none_of_the_classes_set_a_threshold_where_there_are_few_others() -> None:
     X, y = photos_of(3, 4, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(X, y))
-    head = make_head("ncm").adopt(memory)
+    head = make_scorer("ncm").adopt(memory)
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
     strange, _ = photos_of(3, 2, seed=2, start=70)
     left = leave_out(head, memory, photos, strange)
@@ -301,7 +301,7 @@ def test_photos_of_none_of_the_classes_set_a_threshold_where_there_are_few_other
 def test_strangers_that_tell_nothing_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = photos_of(8, 5, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(X, y))
-    head = make_head("ncm").adopt(memory)
+    head = make_scorer("ncm").adopt(memory)
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
     strange, _ = photos_of(4, 3, seed=2, start=70)
     assert leave_out(head, memory, photos, strange).standing is not None
@@ -321,7 +321,7 @@ def test_thresholds_on_photos_an_adapter_has_not_seen_keep_the_rate() -> None:
         np.unique(y, return_inverse=True)[1]
     ]
     X[~held] = (centers + 0.6 * (X - centers))[~held]  # as tuning draws them together
-    head = make_head("ncm").fit(X, y)
+    head = make_scorer("ncm").learn(X, y)
     strict = fit_rejection(head, X, y, false_rejection=0.1, seed=3)  # three in four of its photos were seen
     right = fit_rejection(head, X, y, false_rejection=0.1, seed=3, held=held)
     others, _ = photos_of(40, 20, seed=3)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from models import a_reader, held, new_model, photos
 
+from fiveshot.core.scorers import own_parameters, plain_parameters
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs
-from fiveshot.heads.files import plain_parameters
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
@@ -25,7 +25,11 @@ NOBODY = 65534
 @pytest.mark.parametrize("name", ["unbiased-lda", "ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac"])
 def test_a_head_is_written_down_and_made_again(name: str) -> None:
     record = head_record(name)
-    kept = {key: value for key, value in plain_parameters(restored_head(record)).items() if key != "device"}
+    kept = {
+        key: value
+        for key, value in plain_parameters(own_parameters(restored_head(record))).items()
+        if key != "device"
+    }
     assert kept == record.parameters
 
 

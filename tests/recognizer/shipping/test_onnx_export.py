@@ -24,8 +24,8 @@ from fiveshot.backbones import (
     load_embedder,
     torch_embedder,
 )
+from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.errors import InputError, StorageError
-from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.shipping._onnx import export_onnx
@@ -57,9 +57,9 @@ def vectors(backbone: Embedder, images: Pixels) -> Vectors:
     return backbone.features(images)
 
 
-def trained(name: str, vectors: Vectors, **parameters: object) -> FewShotHead:
-    head = make_head(name, **parameters).fit(vectors[:40], [f"base {i % 3}" for i in range(40)])
-    return head.partial_fit(vectors[40:45], ["owl 🦉"] * 5).partial_fit(vectors[45:], ["wren"])
+def trained(name: str, vectors: Vectors, **parameters: object) -> Scorer:
+    head = make_scorer(name, **parameters).learn(vectors[:40], [f"base {i % 3}" for i in range(40)])
+    return head.learn(vectors[40:45], ["owl 🦉"] * 5).learn(vectors[45:], ["wren"])
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_onnx_runtime_gives_what_the_head_gives(
     for count in (1, 9):  # any number of images
         given = {"images": backbone.preprocessing.normalize(images[:count])}
         scores, probabilities, familiarity = session.run(None, given)
-        wanted = head.class_scores(vectors[:count])
+        wanted = head.scores(vectors[:count])
         assert np.abs(scores - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
-        assert np.abs(probabilities - head.predict_proba(vectors[:count])).max() < TOLERANCE
+        assert np.abs(probabilities - head.probabilities(vectors[:count])).max() < TOLERANCE
         assert np.abs(familiarity - head.familiarity(vectors[:count])).max() < TOLERANCE * max(
             1, np.abs(wanted).max()
         )
@@ -97,8 +97,8 @@ def test_onnx_runtime_gives_what_the_head_gives(
 def test_a_model_without_a_base_is_written_too(
     backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path
 ) -> None:
-    head = make_head().fit(vectors[:15], [f"class {i % 3}" for i in range(15)])
-    assert head.scorer().shortened
+    head = make_scorer().learn(vectors[:15], [f"class {i % 3}" for i in range(15)])
+    assert head.linear().shortened
     export_onnx(backbone, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     found = session.run(None, {"images": backbone.preprocessing.normalize(images[15:24])})
@@ -225,7 +225,7 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", full_for_graphs)
-    head.partial_fit(vectors[:2], ["rook"] * 2)
+    head = head.learn(vectors[:2], ["rook"] * 2)
     with pytest.raises(StorageError, match="No space left on device; nothing was left behind"):
         export_onnx(backbone, head, tmp_path / "birds.onnx")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
@@ -243,8 +243,8 @@ def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) ->
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (6, embedder.preprocessing.views, 3, 224, 224), np.uint8)
     vectors = embedder.features(pixels)
-    head = make_head("unbiased-lda").fit(vectors[:4], ["owl", "wren"] * 2)
+    head = make_scorer("unbiased-lda").learn(vectors[:4], ["owl", "wren"] * 2)
     export_onnx(embedder, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
-    assert np.abs(scores - head.class_scores(vectors[4:])).max() < TOLERANCE
+    assert np.abs(scores - head.scores(vectors[4:])).max() < TOLERANCE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import Floats
 
 if TYPE_CHECKING:
-    from fiveshot.heads import FewShotHead
+    from fiveshot.core.scorers import Scorer
 
 FOLDS = 10  # up to so many photos each is left out alone; of more, a tenth at a time
 JOINT_FROM = 100  # known classes from which on one class more or less hardly moves what classes share
@@ -65,7 +64,7 @@ def without_fold(X: Floats, folds: NDArray[np.intp], fold: int, known: ClassSumm
 
 
 def held_out_scores(
-    head: FewShotHead, others: Memory, X: Floats, *, known: ClassSummary | None = None
+    head: Scorer, others: Memory, X: Floats, *, known: ClassSummary | None = None
 ) -> HeldOutScores | None:
     """Score each photo by a head that knows the other classes and this one without the photo.
 
@@ -80,7 +79,7 @@ def held_out_scores(
     groups = [list(range(len(variants)))] if joint else [[fold] for fold in range(len(variants))]
     own, share = np.empty(len(X)), np.empty(len(X))
     rest = np.empty((len(X), len(others.labels)))
-    probe = copy(head)  # what a head has learned is immutable and replaced, so the original keeps its own
+    probe = head
     for group in groups:
         # No class name may hold a control character, so these are not names; they sort before all names.
         labels = np.array([f"\x01{fold}" for fold in group])
@@ -89,7 +88,7 @@ def held_out_scores(
         probe = head.sketch(memory) if joint else probe.adopt(memory)
         rows = np.flatnonzero(np.isin(folds, group))
         columns = np.searchsorted(group, folds[rows])
-        scores = probe.class_scores(X[rows])
+        scores = probe.scores(X[rows])
         own[rows], rest[rows] = scores[np.arange(len(rows)), columns], scores[:, len(group) :]
         share[rows] = _shares(own[rows], rest[rows], probe.softmax_factor())
     return HeldOutScores(own, rest, share)
@@ -148,7 +147,7 @@ class Leaving:
 
     def __init__(
         self,
-        head: FewShotHead,
+        head: Scorer,
         memory: Memory,
         photos: KnownPhotos,
         known: Mapping[str, ClassSummary] | None = None,
@@ -163,7 +162,7 @@ class Leaving:
             if len(rows) > 1 or code in self._beside:
                 self._folds[rows] = fold_numbers(len(rows))
         self._head = head
-        self._turns: dict[int, FewShotHead] = {}
+        self._turns: dict[int, Scorer] = {}
 
     def judge(self, without: frozenset[int] = frozenset()) -> Judged:
         """Ask each photo of a head that has learned all others but those of its turn, and none of ``without``.
@@ -178,7 +177,7 @@ class Leaving:
             changed = {int(self.codes[row]) for row in without if self._folds[row] != turn}
             if changed:
                 away = left_out | (self._folds == turn)
-                probe = probe.sketch(_replaced(probe.memory_, self._summaries(changed, away)))
+                probe = probe.sketch(_replaced(probe.memory, self._summaries(changed, away)))
             self._ask(probe, asked, judged)
         return judged
 
@@ -203,7 +202,7 @@ class Leaving:
             total += len(asked)
         return size, wrong, total
 
-    def _of_turn(self, turn: int) -> FewShotHead:
+    def _of_turn(self, turn: int) -> Scorer:
         if turn not in self._turns:
             away = self._folds == turn
             self._turns[turn] = self._learned(self._summaries(set(self.codes[away].tolist()), away))
@@ -218,12 +217,12 @@ class Leaving:
             for code in codes
         }
 
-    def _learned(self, summaries: Mapping[str, ClassSummary]) -> FewShotHead:
+    def _learned(self, summaries: Mapping[str, ClassSummary]) -> Scorer:
         memory = _replaced(self.memory, summaries)
         many = len(self.labels) >= JOINT_FROM
-        return self._head.sketch(memory) if many else copy(self._head).adopt(memory)
+        return self._head.sketch(memory) if many else self._head.adopt(memory)
 
-    def _ask(self, probe: FewShotHead, asked: Rows, judged: Judged) -> None:
+    def _ask(self, probe: Scorer, asked: Rows, judged: Judged) -> None:
         """Note what a head says of photos."""
         for start in range(0, len(asked), ASKED_AT_ONCE):
             rows = asked[start : start + ASKED_AT_ONCE]

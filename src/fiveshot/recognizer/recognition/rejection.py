@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from fiveshot.recognizer.store.manifest import Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats
 
 if TYPE_CHECKING:
-    from fiveshot.heads import Answer, FewShotHead
+    from fiveshot.core.scorers import Answer, Scorer
 
 Values = NDArray[np.float64]
 SHOTS = (1, 2, 3, 5, 10, 20, 50)
@@ -171,7 +170,7 @@ class _BaseClass:
 
 
 def fit_rejection(
-    head: FewShotHead,
+    head: Scorer,
     X: Floats,
     y: ArrayLike,
     *,
@@ -202,10 +201,9 @@ def fit_rejection(
         note = f"nothing is rejected: the base leaves {held_out} photos to hold out, {needed} are needed"
         return Rejection(false_rejection, note=note)
     base = ClassStatistics.of({label: one.summary for label, one in classes.items()})
-    probe = copy(head)  # what a head has learned is immutable and replaced, so the original keeps its own
     many = int(np.median([one.summary.count for one in classes.values()]))
-    familiar = _many_shot(probe, base, classes)
-    few = {n: _few_shot(probe, base, classes, shots=n, seed=seed, unseen=unseen) for n in SHOTS if n < many}
+    familiar = _many_shot(head, base, classes)
+    few = {n: _few_shot(head, base, classes, shots=n, seed=seed, unseen=unseen) for n in SHOTS if n < many}
     few = {shots: played for shots, played in few.items() if played[1].sum() >= needed}
     counts = (*few, many)
     rates = sorted({false_rejection, *(rate for rate in RATES if photos_needed(rate) <= len(familiar))})
@@ -290,7 +288,7 @@ class LeftOut:
         return int(below[0].sum()), int(below[1].sum())
 
 
-def leave_out(head: FewShotHead, memory: Memory, photos: KnownPhotos, negatives: Floats) -> LeftOut:
+def leave_out(head: Scorer, memory: Memory, photos: KnownPhotos, negatives: Floats) -> LeftOut:
     """Return how familiar learned photos are when they are left out in turn; the head is not changed.
 
     It follows from the present classes and photos alone, so a forgotten class leaves no trace in it. Photos of
@@ -298,8 +296,8 @@ def leave_out(head: FewShotHead, memory: Memory, photos: KnownPhotos, negatives:
     """
     rows = _rows_by_class(memory.new, photos)
     turns = list(_turns({label: len(own) for label, own in rows.items()}))
-    probe, negatives = copy(head), some_strangers(negatives)
-    found = [_left_out(probe, memory, photos, rows, turn, negatives) for turn in turns]
+    negatives = some_strangers(negatives)
+    found = [_left_out(head, memory, photos, rows, turn, negatives) for turn in turns]
     none = (np.empty(0),) * 3
     counts, familiar, standing = (np.concatenate(column) for column in zip(none, *found, strict=True))
     plain = LeftOut(counts.astype(np.int64), familiar, np.empty(0))
@@ -345,13 +343,13 @@ def _middle(left: LeftOut) -> float:
 class Strangers:
     """Photos of none of the classes, each as a class of its own in a head that has learned them, too."""
 
-    def __init__(self, head: FewShotHead, features: Floats) -> None:
-        known = head.memory_
+    def __init__(self, head: Scorer, features: Floats) -> None:
+        known = head.memory
         # No class name may hold a control character, so these are not names; they sort before all names.
         each = {f"\x01{n:06d}": summarize(row[None]) for n, row in enumerate(head.embed(features))}
         self.head = head
-        self.fitted = copy(head).adopt(Memory(known.base, known.new.merge(ClassStatistics.of(each))))
-        self.strange = np.isin(self.fitted.classes_, list(each))
+        self.fitted = head.adopt(Memory(known.base, known.new.merge(ClassStatistics.of(each))))
+        self.strange = np.isin(self.fitted.classes, list(each))
         self.length = float(log_lengths(features).mean())
 
     def standing(self, X: Floats) -> Values:
@@ -361,12 +359,12 @@ class Strangers:
 
     def judged(self, X: Floats, answer: Answer) -> Answer:
         """Return an answer in which photos taken for a learned class are as familiar as they stand."""
-        learned = is_learned(self.head.memory_)[answer.probabilities.argmax(axis=1)]
+        learned = is_learned(self.head.memory)[answer.probabilities.argmax(axis=1)]
         return replace(answer, familiarity=answer.familiarity + np.where(learned, self._beside(X), 0.0))
 
     def _beside(self, X: Floats) -> Values:
         """Return what is added to familiarity, (n,): for the chance of a class, and the length."""
-        chance = self.fitted.predict_proba(X)[:, ~self.strange].sum(axis=1)
+        chance = self.fitted.probabilities(X)[:, ~self.strange].sum(axis=1)
         beside: Values = CHANCE * np.log(np.maximum(chance, LEAST_CHANCE))
         return beside + LENGTH * np.clip(log_lengths(X) - self.length, -MOST_LONGER, MOST_LONGER)
 
@@ -388,7 +386,7 @@ def some_strangers(features: Floats) -> Floats:
     return features[:: max(1, math.ceil(len(features) / MOST_STRANGERS))]
 
 
-def _standing_of_strangers(head: FewShotHead, features: Floats) -> Values:
+def _standing_of_strangers(head: Scorer, features: Floats) -> Values:
     """Return how photos of none of the classes stand when each is left out of the others, (m,)."""
     if len(features) == 1:
         alone: Values = head.familiarity(features)
@@ -401,9 +399,9 @@ def _standing_of_strangers(head: FewShotHead, features: Floats) -> Values:
 
 
 def _split(
-    head: FewShotHead, X: Floats, labels: NDArray[np.generic], held: NDArray[np.bool_]
+    head: Scorer, X: Floats, labels: NDArray[np.generic], held: NDArray[np.bool_]
 ) -> Iterator[tuple[Label, _BaseClass]]:
-    base = head.memory_.base
+    base = head.memory.base
     for label in python_labels(np.unique(labels)):
         own = labels == label
         kept, out = X[own & ~held], X[own & held]
@@ -422,14 +420,13 @@ def _without(summary: ClassSummary, held: Floats) -> ClassSummary:
     )
 
 
-def _many_shot(probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass]) -> Values:
-    probe.adopt(Memory(base))
-    familiar: Values = probe.familiarity(np.concatenate([one.held for one in classes.values()]))
+def _many_shot(head: Scorer, base: ClassStatistics, classes: Mapping[Label, _BaseClass]) -> Values:
+    familiar: Values = head.adopt(Memory(base)).familiarity(np.concatenate([one.held for one in classes.values()]))
     return familiar
 
 
 def _few_shot(
-    probe: FewShotHead,
+    head: Scorer,
     base: ClassStatistics,
     classes: Mapping[Label, _BaseClass],
     *,
@@ -451,12 +448,12 @@ def _few_shot(
         if not new or len(new) == len(classes):
             continue
         parts = [_drawn(classes[label], shots, rng, unseen=unseen) for label in new]
-        drawn = {label: summarize(probe.embed(own)) for label, (own, _) in zip(new, parts, strict=True)}
-        probe.adopt(Memory(base.drop(new), ClassStatistics.of(drawn)))
+        drawn = {label: summarize(head.embed(own)) for label, (own, _) in zip(new, parts, strict=True)}
+        probe = head.adopt(Memory(base.drop(new), ClassStatistics.of(drawn)))
         held = np.concatenate([rest for _, rest in parts])
         answer = probe.answer(held)
         familiar.append(answer.familiarity)
-        is_new.append(np.isin(probe.classes_[answer.scores.argmax(axis=1)], new))
+        is_new.append(np.isin(probe.classes[answer.scores.argmax(axis=1)], new))
     return np.concatenate(familiar), np.concatenate(is_new)
 
 
@@ -513,7 +510,7 @@ def _held_out(counts: Mapping[Label, int]) -> int:
 
 
 def _left_out(
-    probe: FewShotHead,
+    head: Scorer,
     memory: Memory,
     photos: KnownPhotos,
     rows: Mapping[Label, NDArray[np.intp]],
@@ -526,10 +523,10 @@ def _left_out(
     for label, fold in turn:
         folds = fold_numbers(len(rows[label]))
         own = photos.features[rows[label]]
-        summaries[label] = without_fold(probe.embed(own), folds, fold, None)
+        summaries[label] = without_fold(head.embed(own), folds, fold, None)
         held.append(own[folds == fold])
         counts += [float(len(own))] * len(held[-1])
-    probe.adopt(Memory(memory.base, ClassStatistics.of(summaries)))
+    probe = head.adopt(Memory(memory.base, ClassStatistics.of(summaries)))
     X = np.concatenate(held)
     familiar = np.asarray(probe.familiarity(X), dtype=np.float64)
     standing = Strangers(probe, negatives).standing(X) if len(negatives) else familiar

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -14,9 +13,8 @@ import numpy as np
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
+from fiveshot.core.scorers import Answer, Scorer, make_scorer, own_parameters, plain_parameters
 from fiveshot.errors import InputError, StorageError, is_number
-from fiveshot.heads import Answer, FewShotHead, make_head
-from fiveshot.heads.files import plain_parameters
 from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import (
     NO_CLASS,
@@ -207,7 +205,7 @@ class Snapshot:
         return tuple(str(name) for name in python_labels(self.memory.labels))
 
     @property
-    def head(self) -> FewShotHead:
+    def head(self) -> Scorer:
         """The head fitted on these classes."""
         return self._once("head", self._fitted)
 
@@ -247,10 +245,10 @@ class Snapshot:
         return RejectedAt(float(rate), photos[0], rejected, photos[1], strange, rejection.note)
 
     @property
-    def nearby_head(self) -> FewShotHead:
+    def nearby_head(self) -> Scorer:
         """A head of this state or of one shortly before: what can be had without deriving one."""
         with self._lock:
-            earlier: FewShotHead | None = self._derived.get("earlier")
+            earlier: Scorer | None = self._derived.get("earlier")
             return self.head if earlier is None or self._behind > MOST_BEHIND else earlier
 
     def embed(self, X: Floats) -> Floats:
@@ -265,7 +263,7 @@ class Snapshot:
         with self._lock:
             derived = self._derived.get("head")
             start = self._derived.get("earlier") if derived is None else derived
-        if start is None or not hasattr(start, "memory_"):
+        if start is None or not start.learned:
             return Snapshot(contents)
         if derived is not None and contents.same_photos(self.contents):  # another setting alone
             kept = {key: value for key, value in self._derived.items() if key in ("head", "left_out", "strangers")}
@@ -365,17 +363,14 @@ class Snapshot:
             )
         ]
 
-    def _fitted(self) -> FewShotHead:
+    def _fitted(self) -> Scorer:
         settings = dict(self.manifest.head.settings) or None
-        start: FewShotHead | None = self._derived.get("earlier")
+        start: Scorer | None = self._derived.get("earlier")
         if start is None:
             start = restored_head(self.manifest.head)
             if settings:
                 check_width(start, self.manifest)
-        # What a head has learned is immutable and replaced, so the head of the state before keeps its own.
-        head = copy(start)
-        if len(self.memory.labels):
-            head = head.adopt(self.memory, settings)
+        head = start.adopt(self.memory, settings) if len(self.memory.labels) else start
         self._derived.pop("earlier", None)
         return head
 
@@ -428,37 +423,39 @@ def _prediction(
 
 def head_record(name: str) -> HeadRecord:
     """Return the record of a head by name."""
-    parameters = {key: value for key, value in plain_parameters(make_head(name)).items() if key != "device"}
+    parameters = {
+        key: value for key, value in plain_parameters(own_parameters(make_scorer(name))).items() if key != "device"
+    }
     return HeadRecord(name, parameters)
 
 
 def require_statistics_head(name: str) -> None:
     """Refuse a head that needs samples: a model keeps statistics, and derives its head from them alone."""
-    head = make_head(name)
+    head = make_scorer(name)
     two = class_statistics(head.embed(np.eye(4, dtype=np.float32)), ["a", "a", "b", "b"])
     head.adopt(Memory(NO_CLASSES, two))
 
 
-def restored_head(record: HeadRecord) -> FewShotHead:
+def restored_head(record: HeadRecord) -> Scorer:
     """Return the head that a manifest describes, unfitted, with its very parameters and settings."""
-    head = make_head(record.name)
-    own = plain_parameters(head)
+    head = make_scorer(record.name)
+    own = plain_parameters(own_parameters(head))
     changed = {key: value for key, value in record.parameters.items() if own.get(key, head) != value}
     if any(isinstance(value, list | dict) or key not in own for key, value in changed.items()):
         raise StorageError(
             f"the model was made with another {record.name!r} head ({', '.join(sorted(changed))} differ)",
             hint="use the release that made it, or make a new model",
         )
-    head = make_head(record.name, **changed)
+    head = make_scorer(record.name, **changed)
     if record.settings:
         try:
-            head.apply_settings(record.settings)  # so that it embeds as it did, also before it knows a class
+            return head.with_settings(record.settings)  # so that it embeds as it did, also before it knows a class
         except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise _wrong_settings(record.name, error) from error
     return head
 
 
-def check_width(head: FewShotHead, manifest: Manifest) -> None:
+def check_width(head: Scorer, manifest: Manifest) -> None:
     """Refuse a head whose settings are of other features than the backbone's, before the first photo comes."""
     try:
         head.embed(np.zeros((1, manifest.backbone.width), np.float32))

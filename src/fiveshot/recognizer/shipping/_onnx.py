@@ -22,11 +22,10 @@ from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, Spect
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import ALONG, BETWEEN, LinearScorer, Surroundings
 from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
+from fiveshot.core.scorers import FeCAMScorer, NCMScorer, Prototype, Scorer, UnbiasedLDAScorer
 from fiveshot.data.reduction import INNER, VIEWS
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
-from fiveshot.heads import NCM, FeCAM, FewShotHead, UnbiasedLDA
-from fiveshot.heads.ncm import Prototype
 from fiveshot.recognizer.recognition.rejection import (
     CHANCE,
     LEAST_CHANCE,
@@ -61,7 +60,7 @@ def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path]:
 
 def export_onnx(
     embedder: Embedder,
-    head: FewShotHead,
+    head: Scorer,
     path: FilePath,
     *,
     rejection: Rejection | None = None,
@@ -86,7 +85,7 @@ def export_onnx(
 
 
 def model_graph(
-    embedder: Embedder, head: FewShotHead, *, rejection: Rejection | None, strangers: Strangers | None
+    embedder: Embedder, head: Scorer, *, rejection: Rejection | None, strangers: Strangers | None
 ) -> tuple[Any, dict[str, Any]]:
     """Return backbone and head as an ONNX model, and what a program needs beside it.
 
@@ -97,8 +96,8 @@ def model_graph(
     found = _head_nodes(graph, head)
     familiarity = found.familiarity
     if strangers is not None:
-        familiarity = _standing_nodes(graph, found, strangers, is_learned(head.memory_))
-    graph.finish((found.scores, found.probabilities, familiarity), classes=len(head.classes_))
+        familiarity = _standing_nodes(graph, found, strangers, is_learned(head.memory))
+    graph.finish((found.scores, found.probabilities, familiarity), classes=len(head.classes))
     if graph.model.ByteSize() > LARGEST:
         raise InputError(
             f"{embedder.name} is larger than the 2 GB an ONNX file can hold", hint="choose a smaller backbone"
@@ -107,10 +106,10 @@ def model_graph(
     return graph.model, describe(embedder, head, rejection)
 
 
-def describe(embedder: Embedder, head: FewShotHead, rejection: Rejection | None) -> dict[str, Any]:
+def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> dict[str, Any]:
     """Return what a program needs beside the graph: preprocessing, class names, thresholds."""
     prepared = embedder.preprocessing
-    thresholds = rejection.thresholds_in(head.memory_) if rejection else np.full(len(head.classes_), -np.inf)
+    thresholds = rejection.thresholds_in(head.memory) if rejection else np.full(len(head.classes), -np.inf)
     return {
         "made_with": f"fiveshot {__version__}",
         "backbone": embedder.name,
@@ -127,7 +126,7 @@ def describe(embedder: Embedder, head: FewShotHead, rejection: Rejection | None)
             "std": list(prepared.std),
         },
         "outputs": list(OUTPUTS),
-        "classes": python_labels(head.classes_),
+        "classes": python_labels(head.classes),
         # A photo is unknown where its familiarity is below the threshold of the most probable class.
         "unknown_below": [float(value) if np.isfinite(value) else None for value in thresholds],
         "false_rejection": rejection.false_rejection if rejection else None,
@@ -252,18 +251,18 @@ class _HeadNodes:
     familiarity: str  # (n,)
 
 
-def _head_nodes(graph: _Graph, head: FewShotHead, *, familiar: bool = True) -> _HeadNodes:
+def _head_nodes(graph: _Graph, head: Scorer, *, familiar: bool = True) -> _HeadNodes:
     """Add a head behind the features; where familiarity is not wanted, without what costs most of it."""
-    if isinstance(head, UnbiasedLDA):
-        return _linear_nodes(graph, head.scorer(), familiar=familiar)
+    if isinstance(head, UnbiasedLDAScorer):
+        return _linear_nodes(graph, head.linear(), familiar=familiar)
     embedded = graph.features
-    if isinstance(head, NCM) and head.metric == "cosine":
+    if isinstance(head, NCMScorer) and head.metric == "cosine":
         # Each axis is a unit vector already, so that its scores are the prototypes' coordinates.
-        width = len(head.memory_.statistics.means[0])
-        weights = head.class_scores(np.eye(width, dtype=np.float32))  # (d, classes)
+        width = len(head.memory.statistics.means[0])
+        weights = head.scores(np.eye(width, dtype=np.float32))  # (d, classes)
         scores = graph.node("MatMul", graph.unit_rows(graph.features), weights)
-    elif isinstance(head, NCM | FeCAM):
-        embedded = graph.unit_rows(embedded) if isinstance(head, FeCAM) and head.normalize else embedded
+    elif isinstance(head, NCMScorer | FeCAMScorer):
+        embedded = graph.unit_rows(embedded) if isinstance(head, FeCAMScorer) and head.normalize else embedded
         scores = _distance_nodes(graph, embedded, head)
     else:
         raise InputError(
@@ -333,12 +332,12 @@ def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_l
     return graph.node("Add", found.familiarity, graph.node("Mul", beside, learned))
 
 
-def _distance_nodes(graph: _Graph, embedded: str, head: NCM | FeCAM) -> str:
+def _distance_nodes(graph: _Graph, embedded: str, head: NCMScorer | FeCAMScorer) -> str:
     """Add squared distances without solving systems, which ONNX cannot; return the name of the scores.
 
     Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with as many rows eᵢ are computed together.
     """
-    metrics = [_whole(metric, head) for metric in head.model_.of(python_labels(head.classes_))]
+    metrics = [_whole(metric, head) for metric in head.model.of(python_labels(head.classes))]
     means = np.stack([metric.mean for metric in metrics])  # (k, d)
     # Distances from a point among the means lose fewer digits than from zero.
     origin = means.mean(axis=0)
@@ -360,9 +359,9 @@ def _distance_nodes(graph: _Graph, embedded: str, head: NCM | FeCAM) -> str:
     return graph.node("Sub", inflations, graph.node("Relu", distances))
 
 
-def _whole(metric: Metric | Prototype, head: NCM | FeCAM) -> Metric | Prototype:
+def _whole(metric: Metric | Prototype, head: NCMScorer | FeCAMScorer) -> Metric | Prototype:
     """Return a metric that needs nothing of the base classes."""
-    if not isinstance(head, FeCAM) or not isinstance(metric, LowRankMetric) or metric.borrowed is None:
+    if not isinstance(head, FeCAMScorer) or not isinstance(metric, LowRankMetric) or metric.borrowed is None:
         return metric
     gaussian = metric.borrowed.gaussian(metric.mean)
     return make_metric(gaussian, gamma=head.gamma, normalization=head.normalization)
@@ -399,7 +398,7 @@ def _quadratic(metric: Metric | Prototype) -> Quadratic:
     return np.ones(width), np.zeros((0, width)), np.zeros(0)
 
 
-def _compare(content: bytes, embedder: Embedder, head: FewShotHead, strangers: Strangers | None) -> None:
+def _compare(content: bytes, embedder: Embedder, head: Scorer, strangers: Strangers | None) -> None:
     """Refuse a graph that does not compute what the backbone and the head do."""
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()

@@ -342,8 +342,8 @@ def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[Cla
     if len(base) and base.n_features != width:
         raise ValueError(f"its base has statistics of {base.n_features} numbers, and its head makes {width}")
     with np.errstate(all="ignore"):  # settings that overflow are found out below
-        head.adopt(Memory(base, ClassStatistics.of(new)), dict(manifest.head.settings) or None)
-        answer = head.answer(rows)
+        learned = head.adopt(Memory(base, ClassStatistics.of(new)), dict(manifest.head.settings) or None)
+        answer = learned.answer(rows)
     if not np.isfinite(answer.probabilities).all() or not np.isfinite(answer.familiarity).all():
         raise ValueError("its head gives scores that are not numbers")
 

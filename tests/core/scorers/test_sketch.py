@@ -8,8 +8,8 @@ import pytest
 from fiveshot.core import class_statistics, lda
 from fiveshot.core.lda import SpaceModel
 from fiveshot.core.memory import Memory
+from fiveshot.core.scorers import make_scorer
 from fiveshot.data import gaussian_classes
-from fiveshot.heads import make_head
 
 N_BASE, N_NEW, D = 120, 40, 24
 
@@ -25,7 +25,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 def learned(head, data: tuple[np.ndarray, np.ndarray]):
     X, y = data
     base, new = y < N_BASE, (y >= N_BASE) & (y < N_BASE + N_NEW)
-    return head.fit(X[base], y[base]).partial_fit(X[new], y[new])
+    return head.learn(X[base], y[base]).learn(X[new], y[new])
 
 
 def with_more(head, data: tuple[np.ndarray, np.ndarray]) -> Memory:
@@ -33,38 +33,38 @@ def with_more(head, data: tuple[np.ndarray, np.ndarray]) -> Memory:
     X, y = data
     more = y >= N_BASE + N_NEW
     session = class_statistics(head.embed(X[more]), y[more])
-    return Memory(head.memory_.base, head.memory_.new.drop([N_BASE]).merge(session))
+    return Memory(head.memory.base, head.memory.new.drop([N_BASE]).merge(session))
 
 
 @pytest.mark.parametrize("n_random", [0, 64])
 def test_the_same_classes_keep_their_scores_to_the_bit(data, n_random):
-    head = learned(make_head("unbiased-lda", n_random=n_random), data)
-    same = head.sketch(head.memory_)
-    assert np.array_equal(same.class_scores(data[0]), head.class_scores(data[0]))
+    head = learned(make_scorer("unbiased-lda", n_random=n_random), data)
+    same = head.sketch(head.memory)
+    assert np.array_equal(same.scores(data[0]), head.scores(data[0]))
 
 
 @pytest.mark.parametrize("n_random", [0, 64])
 def test_further_classes_score_nearly_as_if_they_had_been_learned(data, n_random):
-    head = learned(make_head("unbiased-lda", n_random=n_random), data)
-    before = head.class_scores(data[0])
+    head = learned(make_scorer("unbiased-lda", n_random=n_random), data)
+    before = head.scores(data[0])
     memory = with_more(head, data)
     sketch = head.sketch(memory)
-    exact = make_head("unbiased-lda", n_random=n_random).adopt(memory, head.settings())
-    assert sketch.classes_.tolist() == exact.classes_.tolist()
-    rough, fine = sketch.class_scores(data[0]), exact.class_scores(data[0])
+    exact = make_scorer("unbiased-lda", n_random=n_random).adopt(memory, head.settings())
+    assert sketch.classes.tolist() == exact.classes.tolist()
+    rough, fine = sketch.scores(data[0]), exact.scores(data[0])
     assert np.abs(rough - fine).max() < 0.2 * fine.std()
     assert np.mean(rough.argmax(axis=1) == fine.argmax(axis=1)) > 0.98
     assert not np.array_equal(rough, fine)  # it is a sketch: what classes share was not estimated anew
-    assert np.array_equal(head.class_scores(data[0]), before)
+    assert np.array_equal(head.scores(data[0]), before)
 
 
 def test_other_heads_simply_adopt():
     X, y = gaussian_classes(n_classes=6, n_features=5, train_per_class=8, test_per_class=1, seed=0)[:2]
-    head = make_head("ncm").fit(X, y)
-    memory = Memory(head.memory_.base.drop([y[0]]), head.memory_.new)
+    head = make_scorer("ncm").learn(X, y)
+    memory = Memory(head.memory.base.drop([y[0]]), head.memory.new)
     sketch = head.sketch(memory)
-    assert y[0] not in sketch.classes_
-    assert y[0] in head.classes_
+    assert y[0] not in sketch.classes
+    assert y[0] in head.classes
 
 
 @pytest.mark.parametrize("n", [1, 5, 13, 40])

@@ -18,8 +18,8 @@ leaves open what the first sample of a class differs from: here from nothing; in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.ranges import Allowed, Flag, Range
 from fiveshot.core.ridge import solve_ridge
 from fiveshot.core.scatter import pooled_scatter
-from fiveshot.heads.head import FewShotHead, Recipe, Workload, refuse_forgetting
+from fiveshot.core.scorers.scorer import Scorer, refuse_forgetting
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,8 @@ class StreamModel:
     shifts: Array  # (n_classes,)
 
 
-class StreamingLDA(FewShotHead):
+@dataclass(eq=False)
+class StreamingLDAScorer(Scorer):
     """Deep SLDA: one covariance and class means, updated sample by sample.
 
     Parameters
@@ -59,9 +60,10 @@ class StreamingLDA(FewShotHead):
 
     Examples
     --------
-    >>> from fiveshot.heads import StreamingLDA
-    >>> head = StreamingLDA().fit([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [5.0, 6.0]], [0, 0, 1, 1])
-    >>> head.partial_fit([[0.0, 9.0], [1.0, 9.0]], [2, 2]).predict([[0.0, 8.0], [5.0, 5.0]]).tolist()
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [5.0, 6.0]])
+    >>> three = StreamingLDAScorer().learn(rows, [0, 0, 1, 1]).learn(np.array([[0.0, 9.0], [1.0, 9.0]]), [2, 2])
+    >>> three.classify(np.array([[0.0, 8.0], [5.0, 5.0]])).tolist()
     [2, 1]
     """
 
@@ -70,35 +72,12 @@ class StreamingLDA(FewShotHead):
         "shrinkage": Range(0, 1, hint="the paper uses 0.0001"),
         "from_zero": Flag(),
     }
-    model_: StreamModel
 
-    def __init__(
-        self, shrinkage: float = 1e-4, *, from_zero: bool = False, temperature: float = 1.0, device: Any = None
-    ) -> None:
-        self.shrinkage = shrinkage
-        self.from_zero = from_zero
-        self.temperature = temperature
-        self.device = device
-
-    @classmethod
-    def recipes(cls) -> tuple[Recipe, ...]:
-        """Return Deep SLDA."""
-        return (
-            Recipe(
-                "deep-slda",
-                "streaming linear discriminant analysis: one covariance, one sample after the other",
-                paper=lambda: cls(),
-                published=lambda: cls(from_zero=True),
-                label="Deep SLDA",
-                place=120,
-            ),
-        )
-
-    def operations(self, work: Workload) -> float:
-        """Add the sum of products, and a solution for each session."""
-        d = work.n_features
-        solved = d**3 / 3 + 2.0 * d * d * work.classes + 2.0 * work.test_rows * d * work.classes
-        return super().operations(work) + work.rows * d * d + work.sessions * solved
+    shrinkage: float = 1e-4
+    _: KW_ONLY
+    from_zero: bool = False
+    temperature: float = 1.0
+    device: Any = None
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: StreamModel | None) -> StreamModel:
         """Return the state after the samples, in the order in which they came."""
@@ -134,19 +113,19 @@ class StreamingLDA(FewShotHead):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return x·Λμ − ½ μ·Λμ."""
-        columns = positions(np.searchsorted(self.classes_, labels), X)
-        return X @ self.model_.weights[columns].T - self.model_.shifts[columns]
+        columns = positions(np.searchsorted(self.classes, labels), X)
+        return X @ self.model.weights[columns].T - self.model.shifts[columns]
 
-    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the sum, the scores and the number of samples."""
-        model = self.model_
+        model = self.model
         arrays = {"scatter": model.scatter, "weights": model.weights, "shifts": model.shifts}
         return arrays, {"seen": model.seen}
 
-    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
-        """Take up the state that was saved."""
+    def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
+        """Return the scorer with the state that was saved."""
         kept = (arrays[name] for name in ("weights", "shifts"))
-        self.hold(memory, StreamModel(memory.statistics, arrays["scatter"], int(extra["seen"]), *kept))
+        return self.holding(memory, StreamModel(memory.statistics, arrays["scatter"], int(values["seen"]), *kept))
 
 
 def shrunk_scatter(memory: Memory) -> tuple[Array, int]:

@@ -14,8 +14,8 @@ again. The sums YᵀH are of all samples. So no sample is kept, and how classes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from fiveshot.core.arrays import (
 from fiveshot.core.draws import RandomFeatures, random_features
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.ranges import Allowed, Range
-from fiveshot.heads.head import FewShotHead, Recipe, Workload, refuse_forgetting
+from fiveshot.core.scorers.scorer import Scorer, refuse_forgetting
 
 SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
 NOTHING = 1e-12  # of the largest squared singular value: below it is rounding
@@ -53,7 +53,8 @@ class TruncatedModel:
     weights: Array  # (n_classes, M)
 
 
-class LoRanPAC(FewShotHead):
+@dataclass(eq=False)
+class LoRanPACScorer(Scorer):
     """Least squares on random features over the largest singular values, kept from session to session.
 
     Parameters
@@ -72,9 +73,11 @@ class LoRanPAC(FewShotHead):
 
     Examples
     --------
-    >>> from fiveshot.heads import LoRanPAC
-    >>> head = LoRanPAC(64).fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["a", "a", "b", "b"])
-    >>> head.partial_fit([[-1.0, -1.1], [-1.1, -1.0]], ["c", "c"]).predict([[0.2, 1.0], [-1.0, -1.0]]).tolist()
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]])
+    >>> two = LoRanPACScorer(64).learn(rows, ["a", "a", "b", "b"])
+    >>> three = two.learn(np.array([[-1.0, -1.1], [-1.1, -1.0]]), ["c", "c"])
+    >>> three.classify(np.array([[0.2, 1.0], [-1.0, -1.0]])).tolist()
     ['a', 'c']
     """
 
@@ -84,47 +87,13 @@ class LoRanPAC(FewShotHead):
         "truncation": Range(0, 1, hint="the paper drops 0.25"),
         "random_state": Range(whole=True, hint="for example 0"),
     }
-    model_: TruncatedModel
 
-    def __init__(
-        self,
-        n_projections: int = 10_000,
-        *,
-        truncation: float = 0.25,
-        random_state: int = 0,
-        temperature: float = 1 / 16,
-        device: Any = None,
-    ) -> None:
-        self.n_projections = n_projections
-        self.truncation = truncation
-        self.random_state = random_state
-        self.temperature = temperature
-        self.device = device
-
-    @classmethod
-    def recipes(cls) -> tuple[Recipe, ...]:
-        """Return LoRanPAC."""
-        return (
-            Recipe(
-                "loranpac",
-                "least squares on random features, small singular values dropped in place of a ridge",
-                paper=lambda: cls(),
-                label="LoRanPAC",
-                place=140,
-            ),
-        )
-
-    def memory_needed(self, work: Workload) -> int:
-        """Return the bytes of the rows in double precision, of their products and of the eigenvectors."""
-        rows = min(work.rows, self.n_projections)
-        return 8 * (3 * rows * self.n_projections + 3 * rows**2)
-
-    def operations(self, work: Workload) -> float:
-        """Add the mapped rows, their products, and a decomposition for each session, all in double precision."""
-        m, d = self.n_projections, work.n_features
-        rows = min(work.rows, m)
-        each = 6.0 * rows**3 + 3.0 * rows**2 * m + 2.0 * m * work.test_rows * (d + work.classes)
-        return super().operations(work) + 2.0 * work.rows * d * m + work.sessions * each
+    n_projections: int = 10_000
+    _: KW_ONLY
+    truncation: float = 0.25
+    random_state: int = 0
+    temperature: float = 1 / 16
+    device: Any = None
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: TruncatedModel | None) -> TruncatedModel:
         """Return the weights of all classes."""
@@ -160,20 +129,20 @@ class LoRanPAC(FewShotHead):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return what the regression says of each class."""
-        model = self.model_
-        weights = model.weights[positions(np.searchsorted(self.classes_, labels), X)]
+        model = self.model
+        weights = model.weights[positions(np.searchsorted(self.classes, labels), X)]
         return namespace(X).concat([model.feature_map(part) @ weights.T for part in chunks(X, SCORED_AT_ONCE)])
 
-    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return what is kept, and the weights."""
-        model = self.model_
+        model = self.model
         names = ("factor", "sums", "weights")
         return {"projection": model.feature_map.projection} | {name: getattr(model, name) for name in names}, {}
 
-    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
-        """Take up what was saved."""
+    def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
+        """Return the scorer with what was saved."""
         kept = (arrays[name] for name in ("factor", "sums", "weights"))
-        self.hold(memory, TruncatedModel(memory.statistics, RandomFeatures(arrays["projection"]), *kept))
+        return self.holding(memory, TruncatedModel(memory.statistics, RandomFeatures(arrays["projection"]), *kept))
 
 
 def largest_part(rows: Array, rank: int) -> Array:

@@ -17,8 +17,8 @@ discriminant analysis is scikit-learn's, without writing out a covariance for ea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,12 @@ from fiveshot.core.arrays import Array, as_numpy, parts, positions, values_like
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.core.ridge import Evidence
-from fiveshot.heads.head import FewShotHead, Recipe, Workload, nothing
+from fiveshot.core.scorers.scorer import Scorer, nothing
 
 Classifier = Literal["ridge", "logistic", "lda", "knn"]
 ALPHAS = tuple(10.0**k for k in range(-2, 7))
 NEIGHBORS = 5
-ITERATIONS, STEPS = 1000, 40  # of the logistic regression, at most and on average
+ITERATIONS = 1000  # of the logistic regression, at most
 NO_VOTE = 1e-3  # the share of the votes that a class has without any, so that its logarithm is a number
 
 
@@ -45,7 +45,8 @@ class RefittedModel:
     classifier: Any  # None where there is one class
 
 
-class Refitted(FewShotHead):
+@dataclass(eq=False)
+class RefittedScorer(Scorer):
     """A classifier of scikit-learn that is fitted after every session on all samples of all sessions.
 
     Parameters
@@ -64,9 +65,11 @@ class Refitted(FewShotHead):
 
     Examples
     --------
-    >>> from fiveshot.heads import Refitted
-    >>> head = Refitted("knn").fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["a", "a", "b", "b"])
-    >>> head.partial_fit([[-1.0, -1.1], [-1.1, -1.0]], ["c", "c"]).predict([[0.2, 1.0], [-1.0, -1.0]]).tolist()
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]])
+    >>> two = RefittedScorer("knn").learn(rows, ["a", "a", "b", "b"])
+    >>> three = two.learn(np.array([[-1.0, -1.1], [-1.1, -1.0]]), ["c", "c"])
+    >>> three.classify(np.array([[0.2, 1.0], [-1.0, -1.0]])).tolist()
     ['a', 'c']
     """
 
@@ -76,52 +79,13 @@ class Refitted(FewShotHead):
         "balanced": Flag(),
         "strength": Range(0, positive=True, hint="the default is 1"),
     }
-    model_: RefittedModel
 
-    def __init__(
-        self,
-        classifier: Classifier = "logistic",
-        *,
-        balanced: bool = False,
-        strength: float = 1.0,
-        temperature: float = 1.0,
-        device: Any = None,
-    ) -> None:
-        self.classifier = classifier
-        self.balanced = balanced
-        self.strength = strength
-        self.temperature = temperature
-        self.device = device
-
-    @classmethod
-    def recipes(cls) -> tuple[Recipe, ...]:
-        """Return joint training by ridge and by logistic regression, and two plain references."""
-
-        def recipe(place: int, name: str, label: str, words: str, **parameters: Any) -> Recipe:
-            return Recipe(name, words, paper=lambda: cls(**parameters), label=label, place=place)
-
-        ridge: dict[str, Any] = {"classifier": "ridge", "temperature": 1 / 16}
-        joint, alike = "regression on all samples so far", "the same, every class counts alike"
-        again = "scikit-learn's, fitted again after every session"
-        return (
-            recipe(150, "joint-ridge", "Joint ridge", f"ridge {joint}", **ridge),
-            recipe(160, "joint-ridge-balanced", "Joint ridge, balanced", alike, **ridge, balanced=True),
-            recipe(170, "joint-logistic", "Joint logistic", f"logistic {joint}"),
-            recipe(180, "joint-logistic-balanced", "Joint logistic, balanced", alike, balanced=True),
-            recipe(200, "knn", "k nearest neighbors", again, classifier="knn"),
-            recipe(210, "shrinkage-lda", "Shrinkage LDA", again, classifier="lda"),
-        )
-
-    def operations(self, work: Workload) -> float:
-        """Add a fit on all samples for each session, as it is at the end."""
-        d, rows = work.n_features, work.rows
-        fit = {
-            "ridge": rows * d * (20.0 * d + 2 * len(ALPHAS) * work.classes),
-            "logistic": STEPS * 4.0 * rows * d * work.classes,
-            "lda": 2.0 * rows * d * d + d**3 / 3,
-            "knn": 2.0 * work.test_rows * rows * d,
-        }[self.classifier]
-        return super().operations(work) + work.sessions * fit
+    classifier: Classifier = "logistic"
+    _: KW_ONLY
+    balanced: bool = False
+    strength: float = 1.0
+    temperature: float = 1.0
+    device: Any = None
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: RefittedModel | None) -> RefittedModel:
         """Return the classifier of all samples."""
@@ -134,20 +98,20 @@ class Refitted(FewShotHead):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return what the classifier says: logits, regressed values, or logarithms of shares of the votes."""
-        scores = decisions(self.model_.classifier, as_numpy(X))
-        return values_like(scores[:, np.searchsorted(self.classes_, labels)], X)
+        scores = decisions(self.model.classifier, as_numpy(X))
+        return values_like(scores[:, np.searchsorted(self.classes, labels)], X)
 
-    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the samples."""
-        rows = self.model_.evidence.rows
+        rows = self.model.evidence.rows
         counts = [(label, len(part)) for label, part in rows.items()]
         return {"rows": np.concatenate(list(rows.values()))}, {"rows": counts}
 
-    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
-        """Take up the samples, and fit again."""
-        counts = dict(extra["rows"])
+    def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
+        """Return the scorer with the samples that were saved, fitted again."""
+        counts = dict(values["rows"])
         rows = dict(zip(counts, parts(as_numpy(arrays["rows"]), counts.values()), strict=True))
-        self.hold(memory, self.derive(memory, *nothing(memory), RefittedModel(Evidence(rows), None)))
+        return self.holding(memory, self.derive(memory, *nothing(memory), RefittedModel(Evidence(rows), None)))
 
     def _fitted(self, X: NDArray[Any], codes: NDArray[np.intp]) -> Any:
         """Return the classifier of samples and the numbers of their classes; None where there is one class."""

@@ -11,17 +11,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fiveshot.heads import Refitted, check_head, make_head
+from fiveshot.core.scorers import RefittedScorer, make_scorer
+from fiveshot.core.scorers.refitted import ALPHAS
+from fiveshot.heads import check_head
 from fiveshot.heads._testing import PROMISES
-from fiveshot.heads.refitted import ALPHAS
 
 SESSIONS = (draw(BASE), draw(FIRST | {70: 5}), draw(SECOND), draw({30: 4, 25: 2}, seed=5))
 X, Y = (np.concatenate(part) for part in zip(*map(flat, SESSIONS), strict=True))
 
 
-def learned(head: Refitted) -> Refitted:
+def learned(head: RefittedScorer) -> RefittedScorer:
     for session in SESSIONS:
-        head.partial_fit(*flat(session))
+        head = head.learn(*flat(session))
     return head
 
 
@@ -29,7 +30,7 @@ def learned(head: Refitted) -> Refitted:
 def test_logistic_regression_is_that_of_all_samples(balanced: bool, strength: float) -> None:
     logistic = LogisticRegression(C=strength, max_iter=1000, class_weight="balanced" if balanced else None)
     expected = make_pipeline(StandardScaler(), logistic).fit(X, Y)
-    found = learned(Refitted("logistic", balanced=balanced, strength=strength)).predict_proba(queries())
+    found = learned(RefittedScorer("logistic", balanced=balanced, strength=strength)).probabilities(queries())
     np.testing.assert_allclose(found, expected.predict_proba(queries()), atol=1e-5)
 
 
@@ -53,7 +54,7 @@ def test_shrinkage_lda_is_that_of_all_samples(balanced: bool) -> None:
     logits = queries() @ inverse @ means.T - np.einsum("cd,de,ce->c", means, inverse, means) / 2 + np.log(priors)
     expected = np.exp(logits - logits.max(axis=1, keepdims=True))
     expected /= expected.sum(axis=1, keepdims=True)
-    found = learned(Refitted("lda", balanced=balanced)).predict_proba(queries())
+    found = learned(RefittedScorer("lda", balanced=balanced)).probabilities(queries())
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -67,7 +68,7 @@ def test_shrinkage_lda_is_that_of_the_library(n_features: int, constant: int) ->
     expected = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(rows, codes)
     asked = rng.normal(size=(10, n_features))
     asked[:, :constant] = 0.1
-    found = Refitted("lda").fit(rows, codes).predict_proba(asked)
+    found = RefittedScorer("lda").learn(rows, codes).probabilities(asked)
     np.testing.assert_allclose(found, expected.predict_proba(asked), atol=1e-9)
 
 
@@ -84,10 +85,10 @@ def test_ridge_regression_is_that_of_all_samples(balanced: bool) -> None:
     labels, codes, counts = np.unique(Y, return_inverse=True, return_counts=True)
     targets = np.where(Y[:, None] == labels, 1.0, -1.0)
     weights = (len(Y) / len(labels) / counts)[codes] if balanced else np.ones(len(Y))
-    head = learned(Refitted("ridge", balanced=balanced))
-    alpha = head.model_.classifier.alpha_
+    head = learned(RefittedScorer("ridge", balanced=balanced))
+    alpha = head.model.classifier.alpha_
     expected = np.c_[queries(), np.ones(len(queries()))] @ ridge(X, targets, weights, alpha)
-    np.testing.assert_allclose(head.class_scores(queries()), expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(head.scores(queries()), expected, rtol=1e-6, atol=1e-8)
     if not balanced:
         assert alpha == min(ALPHAS, key=lambda tried: left_out_error(targets, tried))
 
@@ -110,23 +111,23 @@ def test_the_five_nearest_vote_by_the_inverse_of_their_distance() -> None:
         for place in places:
             votes[row, np.searchsorted(labels, Y[place])] += 1 / distances[row, place]
     shares = votes / votes.sum(axis=1, keepdims=True)
-    head = learned(Refitted("knn"))
-    np.testing.assert_allclose(head.class_scores(queries()), np.log(shares + 1e-3), rtol=1e-9)
-    np.testing.assert_allclose(head.predict_proba(queries()).argmax(axis=1), shares.argmax(axis=1))
+    head = learned(RefittedScorer("knn"))
+    np.testing.assert_allclose(head.scores(queries()), np.log(shares + 1e-3), rtol=1e-9)
+    np.testing.assert_allclose(head.probabilities(queries()).argmax(axis=1), shares.argmax(axis=1))
 
 
 def test_classes_that_were_seen_once_have_no_covariance_and_the_nearest_wins() -> None:
     rows, labels = np.eye(4), ["a", "b", "c", "d"]
-    assert Refitted("lda").fit(rows, labels).predict(0.9 * rows).tolist() == labels
+    assert RefittedScorer("lda").learn(rows, labels).classify(0.9 * rows).tolist() == labels
 
 
 def test_a_class_that_is_forgotten_leaves_no_sample() -> None:
-    head = learned(Refitted("knn")).forget(30)
-    assert 30 not in head.model_.evidence.rows
-    assert sum(map(len, head.model_.evidence.rows.values())) == int((Y != 30).sum())
+    head = learned(RefittedScorer("knn")).forget(30)
+    assert 30 not in head.model.evidence.rows
+    assert sum(map(len, head.model.evidence.rows.values())) == int((Y != 30).sum())
 
 
 @pytest.mark.parametrize("name", ["joint-ridge-balanced", "joint-logistic", "shrinkage-lda"])
 def test_the_contract_is_kept(name: str) -> None:
     """Nearest neighbors keep it with the other recipes."""
-    assert set(check_head(lambda: make_head(name))) == set(PROMISES)
+    assert set(check_head(lambda: make_scorer(name))) == set(PROMISES)

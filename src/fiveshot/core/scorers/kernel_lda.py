@@ -18,20 +18,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from copy import copy
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fiveshot.core import Memory
+from fiveshot.core import ClassStatistics, Memory, class_statistics
 from fiveshot.core.arrays import Array, chunks, mean_row, namespace, positions, values_like
 from fiveshot.core.draws import derived_seed, normal_like, stratified_split
 from fiveshot.core.labels import Label, Labels
 from fiveshot.core.ranges import Allowed, Range
 from fiveshot.core.ridge import solve_ridge
 from fiveshot.core.scatter import PooledScatter, pooled_scatter
-from fiveshot.heads.estimator import clone
-from fiveshot.heads.head import FewShotHead, Recipe, Workload
+from fiveshot.core.scorers.parameters import with_parameters
+from fiveshot.core.scorers.scorer import Scorer
 
 MOST_IN_TRIALS = 1000  # random features: the γ that suits these suits all
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
@@ -47,6 +48,18 @@ class FourierFeatures:
     def __call__(self, X: Array) -> Array:
         """Map features, (n, d) → (n, D)."""
         return math.sqrt(2 / len(self.phases)) * namespace(X).cos(X @ self.frequencies + self.phases)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """γ, which was chosen on the base session, and the random features of that kernel."""
+
+    gamma: float
+    features: FourierFeatures
+
+    def __call__(self, X: Array) -> Array:
+        """Map features some at a time, (n, d) → (n, D)."""
+        return namespace(X).concat([self.features(part) for part in chunks(X, SCORED_AT_ONCE)])
 
 
 def fourier_features(n_features: int, width: int, gamma: float, *, seed: int, like: Array) -> FourierFeatures:
@@ -65,7 +78,8 @@ class KernelModel:
     shifts: Array  # (n_classes,)
 
 
-class KernelLDA(FewShotHead):
+@dataclass(eq=False)
+class KernelLDAScorer(Scorer):
     """KLDA: linear discriminant analysis of random Fourier features, with one covariance for all classes.
 
     Parameters
@@ -86,9 +100,9 @@ class KernelLDA(FewShotHead):
 
     Examples
     --------
-    >>> from fiveshot.heads import KernelLDA
-    >>> head = KernelLDA(64).fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["a", "a", "b", "b"])
-    >>> head.predict([[0.2, 1.0]]).tolist()
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]])
+    >>> KernelLDAScorer(64).learn(rows, ["a", "a", "b", "b"]).classify(np.array([[0.2, 1.0]])).tolist()
     ['a']
     """
 
@@ -99,66 +113,25 @@ class KernelLDA(FewShotHead):
         "shrinkage": Range(0, 1, hint="the default is 0.3"),
         "random_state": Range(whole=True, hint="for example 0"),
     }
-    model_: KernelModel
 
-    def __init__(
-        self,
-        n_projections: int = 5000,
-        *,
-        gammas: Sequence[float] = (0.01, 0.03, 0.1, 0.3),
-        shrinkage: float = 0.3,
-        random_state: int = 0,
-        temperature: float = 1.0,
-        device: Any = None,
-    ) -> None:
-        self.n_projections = n_projections
-        self.gammas = gammas
-        self.shrinkage = shrinkage
-        self.random_state = random_state
-        self.temperature = temperature
-        self.device = device
+    n_projections: int = 5000
+    _: KW_ONLY
+    gammas: Sequence[float] = (0.01, 0.03, 0.1, 0.3)
+    shrinkage: float = 0.3
+    random_state: int = 0
+    temperature: float = 1.0
+    device: Any = None
 
-    @classmethod
-    def recipes(cls) -> tuple[Recipe, ...]:
-        """Return KLDA."""
-        return (
-            Recipe(
-                "klda",
-                "linear discriminant analysis of random Fourier features, one covariance",
-                paper=lambda: cls(),
-                label="KLDA",
-                place=130,
-            ),
-        )
-
-    @property
-    def gamma_(self) -> float:
-        """γ of the kernel, chosen on the base session."""
-        return self._gamma
-
-    def memory_needed(self, work: Workload) -> int:
-        """Return the bytes of the covariance, in both precisions, and of the mapped samples."""
-        return 24 * self.n_projections**2 + 4 * self.n_projections * (work.rows + work.classes)
-
-    def operations(self, work: Workload) -> float:
-        """Add the mapped rows and their products, the trials of γ, and a solution for each session."""
-        m, d = self.n_projections, work.n_features
-        mapped = 2.0 * d * m * (work.rows + work.sessions * work.test_rows)
-        solved = m**3 / 3 + 2.0 * m * work.classes * (m + work.test_rows)
-        tried = len(self.gammas) * work.base_rows * min(m, MOST_IN_TRIALS) ** 2
-        return super().operations(work) + mapped + work.rows * m * m + tried + work.sessions * solved
-
-    def begin(self, X: Array, y: Labels) -> None:
+    def start(self, X: Array, y: Labels) -> tuple[Kernel, ClassStatistics]:
         """Choose γ, and draw the random features."""
-        self._gamma = self._best_gamma(X, y)
-        seed = int(self.random_state)
-        self._map = fourier_features(X.shape[1], self.n_projections, self._gamma, seed=seed, like=X)
+        gamma = self._best_gamma(X, y)
+        drawn = fourier_features(X.shape[1], self.n_projections, gamma, seed=int(self.random_state), like=X)
+        kernel = Kernel(gamma, drawn)
+        return kernel, class_statistics(kernel(X), y)
 
     def embed(self, X: Array) -> Array:
         """Return the random Fourier features; the features themselves before there is a base session."""
-        if not hasattr(self, "_map"):
-            return X
-        return namespace(X).concat([self._map(part) for part in chunks(X, SCORED_AT_ONCE)])
+        return X if self.basis is None else self.basis(X)
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: KernelModel | None) -> KernelModel:
         """Return the discriminants of all classes."""
@@ -172,27 +145,27 @@ class KernelLDA(FewShotHead):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return φ(x)·Σ⁻¹μ − ½ μ·Σ⁻¹μ."""
-        columns = positions(np.searchsorted(self.classes_, labels), X)
-        weights, shifts = self.model_.weights[columns], self.model_.shifts[columns]
-        rows = [self._map(part) @ weights.T for part in chunks(X, SCORED_AT_ONCE)]
+        columns = positions(np.searchsorted(self.classes, labels), X)
+        weights, shifts = self.model.weights[columns], self.model.shifts[columns]
+        rows = [self.basis.features(part) @ weights.T for part in chunks(X, SCORED_AT_ONCE)]
         return namespace(X).concat(rows) - shifts
 
-    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the random features with their γ, and the scores."""
-        drawn, model = self._map, self.model_
+        drawn, model = self.basis.features, self.model
         arrays = {"frequencies": drawn.frequencies, "phases": drawn.phases}
-        return arrays | {"weights": model.weights, "shifts": model.shifts}, {"gamma": self._gamma}
+        return arrays | {"weights": model.weights, "shifts": model.shifts}, {"gamma": self.basis.gamma}
 
-    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
-        """Take up the random features and the scores."""
-        self._gamma = float(extra["gamma"])
-        self._map = FourierFeatures(arrays["frequencies"], arrays["phases"])
-        pooled = pooled_scatter(memory, self._columns, None)
-        self.hold(memory, KernelModel(pooled, arrays["weights"], arrays["shifts"]))
+    def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
+        """Return the scorer with the random features and the scores that were saved."""
+        after = copy(self)
+        after.basis = Kernel(float(values["gamma"]), FourierFeatures(arrays["frequencies"], arrays["phases"]))
+        pooled = pooled_scatter(memory, after._columns, None)
+        return after.holding(memory, KernelModel(pooled, arrays["weights"], arrays["shifts"]))
 
     @property
     def _columns(self) -> tuple[slice]:
-        return (slice(0, self._map.phases.shape[0]),)
+        return (slice(0, self.basis.features.phases.shape[0]),)
 
     def _best_gamma(self, X: Array, y: Labels) -> float:
         spread = float(namespace(X).mean((X - mean_row(X)) ** 2)) * X.shape[1]
@@ -201,10 +174,10 @@ class KernelLDA(FewShotHead):
         train, held_out = stratified_split(y, held_out=0.2, seed=int(self.random_state))
         if len(tried) == 1 or not len(held_out):
             return scale * tried[len(tried) // 2]
-        narrow = clone(self).set_params(n_projections=min(self.n_projections, MOST_IN_TRIALS))
+        narrow = {"n_projections": min(self.n_projections, MOST_IN_TRIALS)}
 
         def accuracy(factor: float) -> float:
-            fitted = narrow.set_params(gammas=(factor,)).fit(X[positions(train, X)], y[train])
-            return float(fitted.score(X[positions(held_out, X)], y[held_out]))
+            trial = with_parameters(self, {**narrow, "gammas": (factor,)}).learn(X[positions(train, X)], y[train])
+            return float((trial.classify(X[positions(held_out, X)]) == y[held_out]).mean())
 
         return scale * max(tried, key=accuracy)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cases import BASE, FIRST, SECOND, draw, flat, queries
 
-from fiveshot.heads import KernelLDA
-from fiveshot.heads.kernel_lda import fourier_features
+from fiveshot.core.scorers import KernelLDAScorer
+from fiveshot.core.scorers.kernel_lda import fourier_features
 
 
 @pytest.mark.parametrize("gamma", [0.02, 0.3])
@@ -21,17 +21,17 @@ def test_products_of_random_features_are_the_kernel(gamma: float) -> None:
 @pytest.mark.parametrize("shrinkage", [1e-4, 0.2])
 @pytest.mark.parametrize("width", [24, 200])  # fewer random features than samples, and more
 def test_scores_are_those_of_one_covariance(width: int, shrinkage: float) -> None:
-    head = KernelLDA(width, gammas=(0.5,), shrinkage=shrinkage)
+    head = KernelLDAScorer(width, gammas=(0.5,), shrinkage=shrinkage)
     sessions = [draw(BASE), draw(FIRST), draw(SECOND), draw({30: 4, 25: 2}, seed=5)]
     for session in sessions:
-        head.partial_fit(*flat(session))
+        head = head.learn(*flat(session))
     everything = [flat(session) for session in sessions]
     X, y = (np.concatenate(part) for part in zip(*everything, strict=True))
     base = everything[0][0]
-    assert head.gamma_ == pytest.approx(0.5 / (base.shape[1] * ((base - base.mean(axis=0)) ** 2).mean()))
+    assert head.basis.gamma == pytest.approx(0.5 / (base.shape[1] * ((base - base.mean(axis=0)) ** 2).mean()))
 
     def mapped(rows: np.ndarray) -> np.ndarray:
-        angles = rows @ head._map.frequencies + head._map.phases
+        angles = rows @ head.basis.features.frequencies + head.basis.features.phases
         return np.sqrt(2 / width) * np.cos(angles)
 
     labels = np.unique(y)
@@ -41,9 +41,7 @@ def test_scores_are_those_of_one_covariance(width: int, shrinkage: float) -> Non
     sphere = np.trace(covariance) / width * np.eye(width)
     inverse = np.linalg.inv((1 - shrinkage) * covariance + shrinkage * sphere)
     expected = mapped(queries()) @ inverse @ means.T - np.einsum("cd,de,ce->c", means, inverse, means) / 2
-    np.testing.assert_allclose(
-        head.class_scores(queries()), expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max()
-    )
+    np.testing.assert_allclose(head.scores(queries()), expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
 
 
 def test_the_multiple_that_is_kept_is_the_best_on_a_part_of_the_base_session() -> None:
@@ -52,7 +50,7 @@ def test_the_multiple_that_is_kept_is_the_best_on_a_part_of_the_base_session() -
     angles = rng.uniform(0, 2 * np.pi, size=400)
     radius = np.repeat([1.0, 2.0], 200) + 0.05 * rng.normal(size=400)
     X, y = np.stack([radius * np.cos(angles), radius * np.sin(angles)], axis=1), np.repeat([0, 1], 200)
-    head = KernelLDA(300, gammas=(1e-8, 1.0, 1e6)).fit(X[::2], y[::2])
-    alone = KernelLDA(300, gammas=(1.0,)).fit(X[::2], y[::2])
-    assert head.gamma_ == alone.gamma_
-    assert head.score(X[1::2], y[1::2]) > 0.95
+    head = KernelLDAScorer(300, gammas=(1e-8, 1.0, 1e6)).learn(X[::2], y[::2])
+    alone = KernelLDAScorer(300, gammas=(1.0,)).learn(X[::2], y[::2])
+    assert head.basis.gamma == alone.basis.gamma
+    assert (head.classify(X[1::2]) == y[1::2]).mean() > 0.95

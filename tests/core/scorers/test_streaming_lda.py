@@ -7,8 +7,8 @@ import pytest
 from cases import BASE, FIRST, N_FEATURES, draw, queries, shuffled
 from sklearn.covariance import OAS
 
+from fiveshot.core.scorers import StreamingLDAScorer
 from fiveshot.errors import InputError
-from fiveshot.heads import StreamingLDA
 
 
 class Stream:
@@ -43,30 +43,30 @@ class Stream:
 def test_sessions_are_the_published_rule_sample_by_sample(from_zero: bool, shrinkage: float) -> None:
     """New classes, more samples of new and of base classes, all mixed."""
     base = shuffled(draw(BASE))
-    head = StreamingLDA(shrinkage, from_zero=from_zero).fit(*base)
+    head = StreamingLDAScorer(shrinkage, from_zero=from_zero).learn(*base)
     stream = Stream(*base, from_zero=from_zero)
-    np.testing.assert_allclose(head.class_scores(queries()), stream.scores(queries(), shrinkage), rtol=1e-7)
+    np.testing.assert_allclose(head.scores(queries()), stream.scores(queries(), shrinkage), rtol=1e-7)
     for number, counts in enumerate((FIRST | {60: 4}, {25: 4, 30: 3, 70: 5}, {80: 1})):
         X, y = shuffled(draw(counts, seed=number), seed=number)
-        head.partial_fit(X, y)
+        head = head.learn(X, y)
         for z, k in zip(X, y.tolist(), strict=True):
             stream.learn(z, k)
-        np.testing.assert_allclose(head.class_scores(queries()), stream.scores(queries(), shrinkage), rtol=1e-7)
-    assert head.model_.seen == stream.seen
+        np.testing.assert_allclose(head.scores(queries()), stream.scores(queries(), shrinkage), rtol=1e-7)
+    assert head.model.seen == stream.seen
 
 
 def test_the_order_of_samples_matters_as_published() -> None:
     """Why the head leaves the promises about order to others."""
     base, new = draw(BASE), draw({25: 5})[25]
-    one, other = (StreamingLDA().fit(*shuffled(base)).partial_fit(rows, [25] * 5) for rows in (new, new[::-1]))
-    assert np.abs(one.class_scores(queries()) - other.class_scores(queries())).max() > 1e-3
+    one, other = (StreamingLDAScorer().learn(*shuffled(base)).learn(rows, [25] * 5) for rows in (new, new[::-1]))
+    assert np.abs(one.scores(queries()) - other.scores(queries())).max() > 1e-3
 
 
 def test_a_class_cannot_be_taken_out_of_the_covariance() -> None:
-    head = StreamingLDA().fit(*shuffled(draw(BASE))).partial_fit(*shuffled(draw(FIRST)))
-    before = head.class_scores(queries())
+    head = StreamingLDAScorer().learn(*shuffled(draw(BASE))).learn(*shuffled(draw(FIRST)))
+    before = head.scores(queries())
     with pytest.raises(InputError, match="cannot forget 25"):
         head.forget(25)
-    np.testing.assert_array_equal(head.class_scores(queries()), before)
+    np.testing.assert_array_equal(head.scores(queries()), before)
     assert before.shape[1] == len(BASE) + len(FIRST)
-    assert head.n_features_in_ == N_FEATURES
+    assert head.n_features == N_FEATURES

@@ -1,0 +1,187 @@
+"""FeCAM: nearest class by Mahalanobis distance, one covariance per class; calibrated, C-FeCAM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, get_args
+
+from fiveshot.core import (
+    Calibration,
+    ClassGaussian,
+    ClassModels,
+    ClassStatistics,
+    ClassSummary,
+    Memory,
+    calibrate_all,
+    calibrate_mean,
+    derive_models,
+)
+from fiveshot.core.arrays import Array, mean_row, namespace, unit_rows, values_like
+from fiveshot.core.distances import (
+    Metric,
+    Normalization,
+    WithinSpread,
+    base_energies,
+    borrowed_metric,
+    kept_share,
+    make_metric,
+    squared_distances,
+    unit_noise,
+    within_spread,
+)
+from fiveshot.core.labels import Label, Labels
+from fiveshot.core.memory import stale_classes
+from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
+from fiveshot.core.scorers.scorer import BIAS, ROWS_AT_ONCE, Scorer
+from fiveshot.work import one_thread
+
+FEW_FEATURES, FEW_SAMPLES = 512, 256  # matrices up to this size are worked on by one thread each
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedSamples:
+    """Samples that are scored again and again, and what follows from them and the base classes alone."""
+
+    X: Array  # (n, d)
+    base: ClassStatistics
+
+    @cached_property
+    def energies(self) -> Array:
+        """Their energies in the base classes, (n, n_base)."""
+        return base_energies(self.X, self.base)
+
+
+@dataclass(eq=False)
+class FeCAMScorer(Scorer):
+    """Nearest class by Mahalanobis distance with a shrunk, normalized covariance per class.
+
+    Its parameters are described in :class:`fiveshot.heads.FeCAM`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [5.0, 6.0]])
+    >>> FeCAMScorer(normalize=False).learn(rows, [0, 0, 1, 1]).classify(np.array([[4.0, 4.0]])).tolist()
+    [1]
+    """
+
+    ranges: ClassVar[Mapping[str, Allowed]] = {
+        "gamma": Range(0, hint="the paper's is 100"),
+        "normalization": OneOf(get_args(Normalization)),
+        "normalize": Flag(),
+        "bias": BIAS,
+    }
+
+    gamma: float = 100.0
+    _: KW_ONLY
+    normalization: Normalization = "correlation"
+    normalize: bool = True
+    calibration: Calibration | None = None
+    bias: float = 0.0
+    temperature: float = 1 / 16
+    device: Any = None
+
+    def derive(
+        self, memory: Memory, X: Array, y: Labels, previous: ClassModels[Metric] | None
+    ) -> ClassModels[Metric]:
+        """Return a metric for each class."""
+        spread = within_spread(memory.base, memory.statistics.means) if self.bias else None
+        if spread is not None and previous is not None and previous.memory.base is not memory.base:
+            previous = None  # the base classes' spread is in every inflation
+
+        # Classes that are derived together are calibrated together, in the order in which they are asked for.
+        fresh = stale_classes(memory, previous)
+        borrowing = {id(own): self._borrowing(own, memory.base) for _, own, is_new in fresh if is_new}
+        summed = [own for _, own, is_new in fresh if is_new and borrowing[id(own)] is None]
+        calibrated = calibrate_all(summed, memory.base, self.calibration)
+        own_alone = calibrate_all([own for _, own, is_new in fresh if not is_new], memory.base, None)
+
+        def metric(summary: ClassSummary, is_new: bool) -> Metric:
+            shared = borrowing.get(id(summary)) if is_new else None
+            if shared is not None:
+                return shared
+            calibration = self.calibration if is_new else None
+            gaussian = next(calibrated if is_new else own_alone)
+            shown = replace(gaussian, mean=self.prepared(gaussian.mean))
+            made = make_metric(shown, gamma=self.gamma, normalization=self.normalization)
+            if spread is None:
+                return made
+            share = kept_share(calibration, memory.base)
+            noise = self._noise(made, summary, spread, gaussian.mean, calibration)
+            return replace(made, inflation=self.bias * share**2 * noise / summary.count)
+
+        with _threads_for(memory.statistics.n_features):
+            return derive_models(memory, metric, previous)
+
+    def _borrowing(self, summary: ClassSummary, base: ClassStatistics) -> Metric | None:
+        """Return the metric of a new class without a matrix of its own, where γ is large enough for that."""
+        beta = self.calibration.beta if self.calibration is not None and len(base) else None
+        # The bias asks for many samples, which are dear then; correlations of rows have no such form.
+        if beta is None or self.bias or self.normalization == "rows":
+            return None
+        mean, weights = calibrate_mean(summary, base, self.calibration)
+        own = ClassGaussian(self.prepared(mean), summary.covariance_factor * beta**0.5)
+        return borrowed_metric(own, beta * weights, base, gamma=self.gamma, normalization=self.normalization)
+
+    def _noise(
+        self,
+        metric: Metric,
+        summary: ClassSummary,
+        spread: WithinSpread,
+        mean: Array,
+        calibration: Calibration | None,
+    ) -> float:
+        """Return tr(MΣ) in the metric of the class, for samples that did not make the metric.
+
+        Its own samples lie too well in it. Those of the base classes do not, so the trace is taken of theirs and
+        scaled by how much wider or narrower the class is in the plain metric.
+        """
+        rows = spread.factor
+        if calibration is not None and calibration.prototypes == "unit":
+            rows = unit_noise(rows, summary.mean)
+        if self.normalize:
+            rows = unit_noise(rows, mean)
+        if not len(rows):
+            return 0.0
+        outside = float(namespace(rows).sum(squared_distances(rows + metric.mean, [metric], origin=metric.mean)))
+        return outside * spread.of_class(summary) / spread.trace if spread.trace else 0.0
+
+    def class_tokens(self) -> Mapping[Label, object]:
+        """Return the metrics: a class is scored by its own alone."""
+        models: Mapping[Label, object] = self.model.models
+        return models
+
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return negative squared distances."""
+        return self._scores_with(self.prepared(X), labels, None)
+
+    def prepare(self, X: Array) -> Any:
+        """Return the samples as distances are taken of them, with their energies in the base classes."""
+        return X if len(X) > ROWS_AT_ONCE else PreparedSamples(self.prepared(X), self.memory.base)
+
+    def score_prepared(self, prepared: Any, labels: list[Label]) -> Array:
+        """Return the scores of prepared samples; the energies are computed once, and only where they are used."""
+        if not isinstance(prepared, PreparedSamples):
+            return super().score_prepared(prepared, labels)
+        borrows = any(getattr(metric, "borrowed", None) for metric in self.model.of(labels))
+        return self._scores_with(prepared.X, labels, prepared.energies if borrows else None)
+
+    def _scores_with(self, X: Array, labels: list[Label], known: Array | None) -> Array:
+        origin = mean_row(self.prepared(self.memory.statistics.means))
+        metrics = self.model.of(labels)
+        with _threads_for(X.shape[1], len(X)):
+            distances = squared_distances(X, metrics, origin=origin, energies=known)
+        return values_like([metric.inflation for metric in metrics], distances) - distances
+
+    def prepared(self, X: Array) -> Array:
+        """Return features as distances are taken of them."""
+        return unit_rows(X) if self.normalize else X
+
+
+def _threads_for(n_features: int, n_samples: int = 0) -> AbstractContextManager[None]:
+    """Let one thread work on small matrices: several wait for each other, on a busy machine most of the time."""
+    few = n_features <= FEW_FEATURES and n_samples <= FEW_SAMPLES
+    return one_thread() if few else nullcontext()
