@@ -6,7 +6,7 @@ import numpy as np
 
 from fiveshot import FiveshotError, Recognizer, Region, load_features, make_head
 from fiveshot.client import Client
-from fiveshot.recognizer import Prediction
+from fiveshot.values import Prediction
 
 
 def recognize(folder: Path, photo: Path) -> list[tuple[str | None, float]]:

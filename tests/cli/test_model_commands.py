@@ -270,7 +270,7 @@ def test_predictions_for_programs(answer: Any, model: Path) -> None:
     first, second = answer("predict", model, "test/kite", "--top", 2)["predictions"]
     assert (first["photo"], first["label"], first["unknown"]) == ("test/kite/0.png", "kite", False)
     assert len(second["candidates"]) == 2
-    assert second["candidates"][0] == ["kite", second["probability"]]
+    assert second["candidates"][0] == {"label": "kite", "probability": second["probability"]}
 
 
 def test_photos_from_standard_input(answer: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +416,7 @@ def test_groups_of_classes(run: Run, answer: Any, model: Path, material: Path, t
     _, _, said = run("group", model, misspelled)
     assert said == f"note: {misspelled} does not name 1 of 3 classes, so it stays as it is: bird/wren\n"
     (seen,) = answer("predict", model, material / "test" / "owl" / "0.png")["predictions"]
-    assert seen["levels"][0][0] in ("bird", "toy/kite")
+    assert seen["levels"][0]["label"] in ("bird", "toy/kite")
     (asked,) = answer("predict", model, material / "test" / "owl" / "0.png", "--sure", 1)["predictions"]
     assert asked["answer"] in ("unsure", "unknown", "class", "group")
     assert (asked["label"] is None) == (asked["answer"] in ("unsure", "unknown"))

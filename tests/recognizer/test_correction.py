@@ -15,6 +15,7 @@ from fiveshot.errors import InputError
 from fiveshot.recognizer import ConflictError, NotUndoableError, PhotoRecord, Recognizer
 from fiveshot.recognizer._learning import feature_records
 from fiveshot.recognizer.store.manifest import Options
+from fiveshot.values import to_json
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
 given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
@@ -30,7 +31,7 @@ def ids(model: Recognizer, name: str) -> list[str]:
 
 def answers(model: Recognizer) -> list[object]:
     """Return all that a model says of some photos, thresholds included; equal values mean equal bits."""
-    return [prediction.as_dict() for prediction in model.predict_features(QUERIES)]
+    return [to_json(prediction) for prediction in model.predict_features(QUERIES)]
 
 
 def contents(model: Recognizer) -> dict[str, object]:

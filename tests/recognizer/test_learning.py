@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import WIDTH, files_with, held, photos, picture, with_place
+from models import WIDTH, chances, files_with, held, photos, picture, with_place
 
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.store.manifest import Options
+from fiveshot.values import to_json
 
 NAMES = ("ani", "owl", "rook", "wren")
 
@@ -43,11 +44,11 @@ def test_predictions_are_those_of_the_head_on_the_same_samples(make: Callable[..
     head.partial_fit(np.concatenate([photos(name) for name in NAMES[2:]]), np.repeat(NAMES[2:], 5))
     X = np.concatenate([photos(name, 5, seed=3) for name in NAMES])
     found = model.predict_features(X, top=4)
-    assert [one.candidates[0][0] for one in found] == head.predict(X).tolist()
+    assert [one.candidates[0].label for one in found] == head.predict(X).tolist()
     expected = head.predict_proba(X)
     for one, row in zip(found, expected, strict=True):
         wanted = dict(zip(head.classes_.tolist(), row.tolist(), strict=True))
-        assert dict(one.candidates) == pytest.approx(wanted, rel=1e-5)  # single precision
+        assert chances(one) == pytest.approx(wanted, rel=1e-5)  # single precision
         assert one.probability == pytest.approx(max(row), rel=1e-5)
 
 
@@ -192,7 +193,7 @@ def test_any_name_is_a_name(make: Callable[..., Recognizer], reopen: Callable[..
     model.learn_features("wren", photos("wren"))
     again = reopen(model.path)
     assert name in again.snapshot.classes
-    assert again.predict_features(photos(name, 1))[0].candidates[0][0] == name
+    assert again.predict_features(photos(name, 1))[0].candidates[0].label == name
     again.forget(name, for_good=True)
     assert again.snapshot.classes == ("wren",)
 
@@ -243,7 +244,7 @@ def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
     ]
     assert (shown.base_classes, shown.new_classes) == (2, 1)
     assert shown.bytes_per_class == (5 + 4 + 1) * WIDTH * 4
-    assert shown.as_dict()["classes"][0]["name"] == "ani"
+    assert to_json(shown)["classes"][0]["name"] == "ani"
     assert model.thumbnails("wren") == [*map(picture, range(1, 5))]
     assert model.thumbnails("ani") == []
     with pytest.raises(InputError, match="no class 'wrem'; did you mean 'wren'"):
@@ -268,7 +269,7 @@ def test_a_snapshot_never_changes(make: Callable[..., Recognizer]) -> None:
     late = model.snapshot
     assert early.classes == NAMES[:2]
     assert early.predict_features(X) == before
-    assert late.predict_features(X)[0].candidates[0][0] == "wren"
+    assert late.predict_features(X)[0].candidates[0].label == "wren"
     assert late.state == early.state + 2
 
 
@@ -320,11 +321,11 @@ def test_the_default_head_keeps_statistics_of_what_it_makes_of_features(
         stored = model.snapshot.memory.statistics[name].mean
         np.testing.assert_allclose(stored, expected, rtol=1e-5, atol=1e-5)
     found = model.predict_features(X)
-    assert [one.candidates[0][0] for one in found] == ["wren"] * 8
+    assert [one.candidates[0].label for one in found] == ["wren"] * 8
     assert model.check() == []
     again = reopen(model.path).predict_features(X)
     for after, before in zip(again, found, strict=True):
-        assert dict(after.candidates) == pytest.approx(dict(before.candidates), rel=1e-3, abs=1e-5)
+        assert chances(after) == pytest.approx(chances(before), rel=1e-3, abs=1e-5)
 
 
 def test_the_settings_of_a_base_outlive_its_classes(
@@ -340,7 +341,7 @@ def test_the_settings_of_a_base_outlive_its_classes(
     again = reopen(model.path)
     assert again.check() == []
     X = np.concatenate([photos("wren", 3, seed=1), photos("rook", 3, seed=1)])
-    assert [one.candidates[0][0] for one in again.predict_features(X)] == ["wren"] * 3 + ["rook"] * 3
+    assert [one.candidates[0].label for one in again.predict_features(X)] == ["wren"] * 3 + ["rook"] * 3
 
 
 def test_nothing_is_written_through_a_reader(

@@ -29,7 +29,7 @@ photos, work = Path(sys.argv[1]), Path(sys.argv[2])
 with Recognizer.create(work / "model", base=photos / "base", device="cpu", views=1) as model:
     (report,) = model.learn_many({"red": photos / "red"})
     assert (report.photos, report.verdict) == (3, "clear"), report
-    assert model.predict(photos / "red")[0].candidates[0][0] == "red"
+    assert model.predict(photos / "red")[0].candidates[0].label == "red"
     assert model.evaluate(photos / "test").accuracy == 1.0
     assert [one.name for one in model.show().classes] == ["blue", "green", "red"]
     model.rename("red", "crimson")

@@ -104,7 +104,7 @@ def test_threads_share_a_recogniser(make: Callable[..., Recognizer]) -> None:
     def read() -> None:
         try:
             for _ in range(40):
-                labels = {one.candidates[0][0] for one in model.predict_features(photos("ani", 3, seed=5))}
+                labels = {one.candidates[0].label for one in model.predict_features(photos("ani", 3, seed=5))}
                 assert labels == {"ani"}
         except BaseException as error:
             failed.append(error)

@@ -28,6 +28,7 @@ from fiveshot.recognizer.creation import MAY_BE_SEEN, base_images, with_unseen
 from fiveshot.recognizer.photos import embedding
 from fiveshot.recognizer.store.contents import same_statistics
 from fiveshot.tuning import TuneRecipe, tune
+from fiveshot.values import to_json
 
 COLOURS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (200, 50, 40), "grey": (128, 128, 128)}
 SETTINGS = {"epochs": 1, "bottleneck": 4, "batch_size": 8}
@@ -64,10 +65,10 @@ def test_learn_predict_forget(create: Callable[..., Recognizer], tmp_path: Path)
         seen: list[tuple[int, int]] = []
         found = model.predict(test, top=2, progress=lambda *now: seen.append(now))
         assert seen[-1] == (3, 3)
-        assert [one.candidates[0][0] for one in found] == ["blue", "green", "red"]
+        assert [one.candidates[0].label for one in found] == ["blue", "green", "red"]
         assert found[0].photo == str(test[0] / "1-0.png")
         model.forget("red", for_good=True)
-        assert model.predict(test[2])[0].candidates[0][0] != "red"
+        assert model.predict(test[2])[0].candidates[0].label != "red"
         assert model.check() == []
 
 
@@ -187,7 +188,7 @@ def test_a_base_and_what_evaluation_says(create: Callable[..., Recognizer], tmp_
     rejected = sum(one.rejected for one in result.classes)
     assert result.false_rejection == rejected / 12
     assert 0 <= result.unknown_auroc <= 1
-    assert result.as_dict()["classes"][0]["accuracy"] == result.classes[0].accuracy
+    assert to_json(result)["classes"][0]["accuracy"] == result.classes[0].accuracy
     known = [one for one in result.wrong if one.name in ("blue", "green", "red")]
     assert sum(one.shown_as is None for one in known) == rejected
     accepted = 12 - rejected
@@ -214,7 +215,7 @@ def test_evaluation_says_what_it_rests_on(create: Callable[..., Recognizer], tmp
     assert (clean.learned_photos, [str(one) for one in clean.other_folders]) == (0, ["grey"])
     assert (result.photos, result.unknown_photos, result.learned_photos) == (3, 7, 2)
     assert [str(one) for one in result.other_folders] == ["BLUE (like 'blue'?)", "grey", "reds (like 'red'?)"]
-    said = result.as_dict()
+    said = to_json(result)
     assert said["other_folders"][0] == {"name": "BLUE", "photos": 2, "like": "blue"}
     assert said["learned_photos"] == 2
     assert result.accuracy == sum(one.right for one in result.classes) / 3  # the learned one counts as before
@@ -398,7 +399,7 @@ def test_an_adapter_made_for_the_base(
         assert seen[-1] == (12, 12)
         (adapter,) = model.path.glob("adapter-*")
         expected = model.snapshot.memory.base
-        assert model.predict(draw(tmp_path / "t", "blue", 1))[0].candidates[0][0] == "blue"
+        assert model.predict(draw(tmp_path / "t", "blue", 1))[0].candidates[0].label == "blue"
     with create("second", base=tmp_path / "base", adapter=adapter) as again:
         assert again.snapshot.manifest.backbone == model.snapshot.manifest.backbone
         base = again.snapshot.memory.base
@@ -414,4 +415,4 @@ def test_an_adapter_made_for_the_base(
         damaged.predict(tmp_path / "t" / "blue")
     weights = again.snapshot.manifest.backbone.weights
     with Recognizer.import_file(file, tmp_path / "there", weights=weights, **opening) as there:
-        assert there.predict(tmp_path / "t")[0].candidates[0][0] == "blue"
+        assert there.predict(tmp_path / "t")[0].candidates[0].label == "blue"

@@ -18,6 +18,7 @@ from fiveshot.recognizer import ConflictError, Recognizer
 from fiveshot.recognizer.recognition._held_out import Leaving
 from fiveshot.recognizer.review import review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.values import to_json
 
 BIRDS = ("crow", "owl", "swift", "wren")
 
@@ -111,7 +112,7 @@ def test_models_that_say_little_are_reviewed_as_well(tmp_path: Path) -> None:
         model.learn_features("wren", photos("wren", 1))
         found = model.review()
         assert {one.name: one.accuracy is None for one in found.classes} == {"owl": False, "wren": True}
-        json.dumps(found.as_dict(), allow_nan=False)
+        json.dumps(to_json(found), allow_nan=False)
 
 
 def test_photos_added_to_a_base_class_are_judged_beside_its_statistics(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_the_nearest_learned_photos_say_why(birds: Recognizer) -> None:
     assert answer.why[0].label == "owl"
     assert answer.why[0].likeness == pytest.approx(1.0, abs=1e-6)
     assert [one.likeness for one in answer.why] == sorted((one.likeness for one in answer.why), reverse=True)
-    assert answer.as_dict()["why"][0]["id"] == answer.why[0].id
+    assert to_json(answer)["why"][0]["id"] == answer.why[0].id
     (plain,) = birds.predict_features(photos("owl", 6, width=48)[:1])
     assert plain.why == ()
     with pytest.raises(InputError):

@@ -21,6 +21,7 @@ from fiveshot.recognizer import _unlabeled as unlabeled
 from fiveshot.recognizer._unlabeled import KeptVectors
 from fiveshot.recognizer.answers.folders import put_back
 from fiveshot.recognizer.sorting import group_rows, neighbors
+from fiveshot.values import to_json
 
 WIDTH = 48
 BIRDS = ("crow", "owl", "swift", "wren", "kite", "heron")
@@ -47,7 +48,7 @@ def test_a_first_folder_is_grouped_without_being_told_how_many(tmp_path: Path) -
         asked = [number for one in found.queue for number in (one.photo, *one.companions)]
         assert sorted(asked) == list(range(42))
         assert all(one.guess is None for one in found.queue)
-        json.dumps(found.as_dict(), allow_nan=False)
+        json.dumps(to_json(found), allow_nan=False)
 
 
 def test_what_is_known_is_told_and_the_rest_is_grouped(tmp_path: Path) -> None:

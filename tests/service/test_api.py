@@ -178,7 +178,7 @@ def test_answers_equal_those_of_the_library(service: Live, model_path: Path) -> 
         own = model.predict(sent, top=3)
     for there, here in zip(served, own, strict=True):
         assert there["label"] == here.label
-        assert [c["label"] for c in there["candidates"]] == [label for label, _ in here.candidates]
+        assert [c["label"] for c in there["candidates"]] == [each.label for each in here.candidates]
         assert there["probability"] == pytest.approx(here.probability, abs=1e-4)
         assert there["familiarity"] == pytest.approx(here.familiarity, rel=1e-3, abs=1e-3)
 

@@ -21,10 +21,12 @@ from fiveshot.cli.photos import (
 )
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.recognizer.names import NONE, similar_name
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer import HistoryEntry, LearnReport, PhotoChange, Recognizer
+    from fiveshot.recognizer import Recognizer
     from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.values import HistoryEntry, LearnReport, PhotoChange
 
 LISTED = 20  # classes that are told one by one; of more, those with warnings
 
@@ -97,7 +99,7 @@ def learn(
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
             if none:
                 done = recognizer.learn_none(classes[NONE], progress=progress)
-                answer.result = done.as_dict()
+                answer.result = to_json(done)
                 tell_counts(answer, done)
                 return
             known = recognizer.snapshot.classes
@@ -106,7 +108,7 @@ def learn(
             note_misspelled(answer, classes, known, model)
         learned = {report.name for report in reports}
         passed_over = [known for known in classes if known not in learned]
-        answer.result = {"classes": [report.as_dict() for report in reports], "passed_over": passed_over}
+        answer.result = {"classes": to_json(reports), "passed_over": passed_over}
         _tell(answer, reports)
         if passed_over:
             answer.say(f"passed over, known already: {some_of(passed_over, LISTED)}")
@@ -269,7 +271,7 @@ def undo(
     """
     with answering_with("undo", model, as_json=as_json) as (answer, recognizer):
         entry = recognizer.undo(past_forget=past_forget)
-        answer.result = {"undone": entry.as_dict()}
+        answer.result = {"undone": to_json(entry)}
         answer.say(f"took back: {describe_change(entry)}")
 
 
@@ -284,7 +286,7 @@ def history(
     """
     with answering_with("history", model, as_json=as_json, readonly=True) as (answer, recognizer):
         entries = recognizer.history(limit)
-        answer.result = {"entries": [entry.as_dict() for entry in entries]}
+        answer.result = {"entries": to_json(entries)}
         for entry in entries:
             undone = " (taken back)" if entry.undone_by is not None else ""
             answer.say(f"{entry.seq:5} {entry.at} {describe_change(entry)}{undone}")
@@ -327,7 +329,7 @@ def correct(
         with image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
             before, known = recognizer.history(1), recognizer.snapshot.classes
             done = recognizer.correct(found, name, progress=progress)
-        answer.result = done.as_dict()
+        answer.result = to_json(done)
         unchanged = " already, so nothing was changed" if recognizer.history(1) == before else ""
         answer.say(f"{_photos(done)}: {name}{unchanged}")
         tell_counts(answer, done)
@@ -350,7 +352,7 @@ def remove(
     with answering_with("remove", model, as_json=as_json) as (answer, recognizer):
         with status("removing photos"):  # may wait for those who read
             done = recognizer.remove(_ids(answer, recognizer, ids), of=of, for_good=for_good)
-        answer.result = done.as_dict() | {"for_good": for_good}
+        answer.result = to_json(done) | {"for_good": for_good}
         answer.say(f"{'erased' if for_good else 'removed'} {_photos(done)}")
         tell_counts(answer, done)
         if not for_good:
@@ -378,7 +380,7 @@ def move(
     with answering_with("move", model, as_json=as_json) as (answer, recognizer):
         known = recognizer.snapshot.classes
         done = recognizer.move(_ids(answer, recognizer, ids), to=to, of=of)
-        answer.result = done.as_dict() | {"to": to}
+        answer.result = to_json(done) | {"to": to}
         answer.say(f"moved {_photos(done)} to {to}")
         tell_counts(answer, done)
         note_misspelled(answer, done.counts, known, model)

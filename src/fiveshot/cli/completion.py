@@ -123,9 +123,9 @@ def tuning_recipes() -> list[str]:
 
 def findings() -> list[str]:
     """Return what a review may find."""
-    from fiveshot.recognizer.review import KINDS
+    from fiveshot.values import FINDINGS
 
-    return list(KINDS)
+    return list(FINDINGS)
 
 
 def stored_state(model: Path) -> int | None:

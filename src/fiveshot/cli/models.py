@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,10 +21,11 @@ from fiveshot.cli.output import (
 )
 from fiveshot.cli.photos import note_classes_left_out
 from fiveshot.errors import InputError, command, counted, some_of
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.values import ClassInfo, ModelInfo, PhotoInfo
 
 SkipBad = Annotated[bool, Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
 
@@ -113,7 +113,7 @@ def new(
         )
         with made:
             info = made.show()
-        answer.result = info.as_dict()
+        answer.result = to_json(info)
         kind = "base class" if info.base_classes == len(info.classes) else "class"
         known = counted(len(info.classes), kind) if info.classes else "no classes yet"
         answer.say(f"{model}: {known}, {info.backbone}")
@@ -161,20 +161,20 @@ def show(
     with answering_with("show", model, as_json=as_json, readonly=True) as (answer, recognizer):
         info = recognizer.show()
         if name is None:
-            answer.result = info.as_dict()
+            answer.result = to_json(info)
             _tell_model(answer, model, info)
             return
         asked = target_name(name)
         photos = recognizer.negatives() if asked == NONE else recognizer.photos(asked)
         one = _of_none(photos) if asked == NONE else next(one for one in info.classes if one.name == asked)
-        answer.result = {"class": asdict(one), "photos": [photo.as_dict() for photo in photos]}
+        answer.result = {"class": to_json(one), "photos": to_json(photos)}
         _tell_photos(answer, one, photos)
 
 
 def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
     """Return what is stored of the photos that show no class, in the way of a class."""
-    from fiveshot.recognizer.info import ClassInfo
     from fiveshot.recognizer.names import NONE
+    from fiveshot.values import ClassInfo
 
     thumbnails, kept = sum(photo.thumbnail for photo in photos), sum(photo.kept for photo in photos)
     created = min((photo.added for photo in photos), default=None)
@@ -193,7 +193,7 @@ def set_option(
     """
     with answering_with("set", model, as_json=as_json) as (answer, recognizer):
         now = recognizer.set(false_rejection=_share(value))
-        answer.result = {"name": name, **now.as_dict()}
+        answer.result = {"name": name, **to_json(now)}
         answer.say(f"{model}: {percent(now.rate)} false rejections")
         answer.say(
             f"{now.rejected:,} of {counted(now.photos, 'learned photo')} would be called unknown when left out"
@@ -232,7 +232,7 @@ def check(
     with answering("check", model, as_json=as_json) as answer:
         with status(f"checking {model}"):
             findings = check_model(model, repair=repair)
-        answer.result = {"findings": [finding.as_dict() for finding in findings]}
+        answer.result = {"findings": to_json(findings)}
         for finding in findings:
             answer.say(f"{finding.severity}: {finding}" + ("; repaired" if finding.repaired else ""))
         if not findings:

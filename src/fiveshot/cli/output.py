@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -24,6 +24,7 @@ import typer
 
 from fiveshot.cli.completion import stored_state
 from fiveshot.errors import FiveshotError, StorageError, command, counted
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -173,7 +174,7 @@ class Answer:
 
     def leave_out(self, bad: Sequence[BadImage], *, status: int = INCOMPLETE) -> None:
         """List the photos that cannot be used, and end with a status that says so."""
-        self.result["left_out"] = [asdict(photo) for photo in bad]
+        self.result["left_out"] = to_json(bad)
         for photo in bad[:MOST_LISTED]:
             echo(f"left out: {photo.name}: {photo.reason}", err=True)
         more = f"; the first {MOST_LISTED:,} are listed, --json names all" if len(bad) > MOST_LISTED else ""

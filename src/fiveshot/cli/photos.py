@@ -16,15 +16,16 @@ from fiveshot.cli.output import Answer, answering, answering_with, answers_bar, 
 from fiveshot.data.reduction import Box
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
-    from fiveshot.recognizer import Prediction
     from fiveshot.recognizer.answers.delivery import Delivered, Places
     from fiveshot.recognizer.answers.folders import Placed, Way
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
     from fiveshot.recognizer.photos.inputs import FoundClasses
     from fiveshot.recognizer.photos.photo import Photo, Regions
+    from fiveshot.values import Prediction
 
 WHY = 3  # learned photos that are named beside an answer
 SHOWN = 10  # confusions and wrong photos that are listed
@@ -106,7 +107,7 @@ def predict(
                     for near in one.why:
                         answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
                 if as_json and out is None:
-                    told.append(one.as_dict())
+                    told.append(to_json(one))
         done = delivery.delivered
         done.bad[:0] = bad
         if not done.answers and not done.earlier:
@@ -127,11 +128,11 @@ def _start_decoders(model: Path, first: Path) -> None:
 
 def describe(prediction: Prediction) -> str:
     """Return one line about a photo, or a part of one."""
-    best = prediction.candidates[0][0]
+    best = prediction.candidates[0].label
     named_as = prediction.photo if prediction.box is None else f"{prediction.photo} [{Box(*prediction.box)}]"
     if prediction.unknown:
         return f"{named_as}: unknown (most like {best})"
-    named = [f"{label} {percent(chance)}" for label, chance in prediction.candidates]
+    named = [f"{one.label} {percent(one.probability)}" for one in prediction.candidates]
     if prediction.label is None:
         return f"{named_as}: unsure (most like {', '.join(named)})"
     answer = f"{named_as}: {prediction.label} {percent(prediction.probability)}"
@@ -238,7 +239,7 @@ def evaluate(
             refuse_bad(bad)
         with image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
             measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
-        answer.result = measured.as_dict()
+        answer.result = to_json(measured)
         _tell(answer, measured)
         if mistakes is not None:
             from fiveshot.reports.page import write_mistakes

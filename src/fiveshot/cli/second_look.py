@@ -16,10 +16,12 @@ from fiveshot.cli.output import Answer, answering, answering_with, image_bar, pe
 from fiveshot.cli.photos import tell_placed
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
+    from fiveshot.recognizer import Recognizer
     from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.values import Review, Sorting, Suggestion
 
 CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # that are listed at most
 
@@ -67,7 +69,7 @@ def review(
     with opened as (answer, recognizer):
         with status("looking at what was learned"):
             found = recognizer.review(kept=kept)
-        answer.result = {"review": found.as_dict()}
+        answer.result = {"review": to_json(found)}
         if page is not None:
             from fiveshot.reports.page import write_review
 
@@ -90,7 +92,7 @@ def review(
 
 
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
-    from fiveshot.recognizer.review import KINDS
+    from fiveshot.values import FINDINGS
 
     strange = [one for one in ids if one not in {each.photo for each in found.suggestions}]
     if strange:
@@ -99,7 +101,7 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
             hint="the ids of photos that are suggested stand in the review; nothing was kept",
             code="no_finding",
         )
-    for kind in KINDS:
+    for kind in FINDINGS:
         wanted = [one.photo for one in found.of([kind]) if one.photo in ids]
         if wanted:
             recognizer.keep(wanted, kind)
@@ -126,7 +128,7 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
             )
         typer.confirm(f"change {counted(len(wanted), 'photo')} as listed?", abort=True)
     done = recognizer.apply(wanted)
-    answer.result["applied"] = done.as_dict()
+    answer.result["applied"] = to_json(done)
     back = command("undo", recognizer.path)
     answer.say(f"changed {counted(len(done.ids), 'photo')}; take it back with: {back}")
     for name, count in done.counts.items():
@@ -171,7 +173,7 @@ def _tell_classes(answer: Answer, found: Review) -> None:
 
 
 def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, most: int) -> None:
-    from fiveshot.recognizer.review import FOUND
+    from fiveshot.values import FOUND
 
     for kind, title in FOUND.items():
         own = [one for one in suggestions if one.kind == kind]
@@ -229,6 +231,7 @@ def sort(
     Example: fiveshot sort birds holiday --name g3=wren --name g17="barn owl" --into sorted
     """
     from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer.sorting import place_sorted
 
     names = dict(map(_named, name or ()))
     if ask and (as_json or not sys.stdin.isatty()):
@@ -243,7 +246,7 @@ def sort(
             photos = folder if into is None else _not_placed(folder, into)
             with image_bar(f"looking at the photos in {folder}") as progress:
                 found = recognizer.sort(photos, resume=resume, progress=progress)
-            answer.result = {"sorting": found.as_dict()}
+            answer.result = {"sorting": to_json(found)}
             _note(answer, found)
             if ask:
                 names |= _asked(found)
@@ -252,7 +255,7 @@ def sort(
             elif not ask:
                 _tell_sorting(answer, found, model, folder)
         if into is not None:
-            placed = found.place(into, by, names=names, dry_run=dry_run)
+            placed = place_sorted(found, into, by, names=names, dry_run=dry_run)
             tell_placed(answer, placed, into, by, dry_run=dry_run)
         answer.leave_out(found.bad, status=0)
 
@@ -296,7 +299,7 @@ def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[s
     known = recognizer.snapshot.classes
     with image_bar("learning what was named") as progress:
         reports = recognizer.learn_sorted(found, names, progress=progress)
-    answer.result["learned"] = [report.as_dict() for report in reports]
+    answer.result["learned"] = to_json(reports)
     for report in reports:
         answer.say(f"{report.name}: learned {counted(report.added, 'photo')}, {report.photos} in all")
         for warning in report.warnings:

@@ -15,6 +15,7 @@ from typer import Argument, Context, Option
 from fiveshot.cli import options
 from fiveshot.cli.output import answering, answering_with, file_size, is_missing, status
 from fiveshot.errors import InputError, StorageError, command, counted
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
@@ -77,7 +78,7 @@ def export(
             with status(f"exporting {model}"):
                 if web is not None:
                     page = recognizer.export_web(web, title=title, overwrite=force)
-                    answer.result = page.as_dict()
+                    answer.result = to_json(page)
                     try_it = f"python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(web))}"
                     answer.say(f"{web}: a page that loads {file_size(page.size)}; try it: {try_it}")
                     return
@@ -187,7 +188,7 @@ def import_model(
                 opened = Recognizer.import_file(file, model)
         with opened as recognizer:
             info = recognizer.show()
-        answer.result = info.as_dict()
+        answer.result = to_json(info)
         answer.say(f"{model}: {counted(len(info.classes), 'class')}, {info.backbone}")
 
 
@@ -203,7 +204,7 @@ def merge(
     with answering_with("merge", model, as_json=as_json) as (answer, recognizer):
         with status(f"merging {other}"):
             report = recognizer.merge(other)
-        answer.result = report.as_dict()
+        answer.result = to_json(report)
         were = "was" if len(report.same) == 1 else "were"
         same = f"; {len(report.same):,} {were} the same in both" if report.same else ""
         added, photos = counted(len(report.added), "class"), counted(report.photos, "photo")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fiveshot.data._decoder_pool import Decoders, decoders
     from fiveshot.data._fetching import Fetched, fetch
     from fiveshot.data.dataset import (
-        BadImage,
         ImageDataset,
         ImageSplit,
         bad_images_error,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         ImageSource,
     )
     from fiveshot.data.synthetic import gaussian_classes, gaussian_parameters
+    from fiveshot.values import BadImage
 
 __all__ = [
     "MAX_PHOTO_BYTES",

@@ -19,7 +19,7 @@ from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
-from fiveshot.recognizer.insight import LearnReport, StoredPhotos, inspect_class
+from fiveshot.recognizer.insight import StoredPhotos, inspect_class
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import QUIET, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
@@ -36,6 +36,7 @@ from fiveshot.recognizer.store.rows import (
     photo_features,
     photo_summary,
 )
+from fiveshot.values import LearnReport
 from fiveshot.work import Progress
 
 SeenClasses: TypeAlias = "Mapping[str, Sequence[PhotoRecord]]"

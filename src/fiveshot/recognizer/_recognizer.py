@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.info import ModelInfo, PhotoInfo, model_info, photo_infos
-from fiveshot.recognizer.insight import LearnReport
+from fiveshot.recognizer.info import model_info, photo_infos
 from fiveshot.recognizer.names import NONE, check_name, known_name, target_name
 from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
-from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot, check_asked
+from fiveshot.recognizer.recognition.snapshot import Snapshot, check_asked
 from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT
-from fiveshot.recognizer.store.history import HistoryEntry, read_history
+from fiveshot.recognizer.store.history import read_history
 from fiveshot.recognizer.store.manifest import MANIFEST, Options
 from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_facts, read_kept, read_picture
 from fiveshot.storage import FilePath
+from fiveshot.values import HistoryEntry, LearnReport, ModelInfo, PhotoInfo, Prediction, RejectedAt
 from fiveshot.work import Progress
 
 if TYPE_CHECKING:
@@ -30,16 +30,14 @@ if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.features import FeatureSet
     from fiveshot.recognizer.checking import Finding
-    from fiveshot.recognizer.correction import PhotoChange
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.photos.embedding import OnBad
     from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
     from fiveshot.recognizer.photos.photo import Photo
-    from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping._merging import MergeReport
     from fiveshot.recognizer.shipping._web import WebExport
-    from fiveshot.recognizer.sorting import Sorting
     from fiveshot.tuning import TuneProgress, TuneResult
+    from fiveshot.values import PhotoChange, Review, Sorting, Suggestion
 
 
 class Recognizer:

@@ -20,14 +20,14 @@ from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.features.job import default_cache_folder
 from fiveshot.recognizer._learning import learn_classes, see_to_keep
 from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import look_at
 from fiveshot.recognizer.photos.inputs import gather_photos
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.sorting import Since, Sorting, sort_rows
+from fiveshot.recognizer.sorting import sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers
+from fiveshot.values import LearnReport, Since, Sorting
 from fiveshot.work import Progress, one_thread
 
 PART = 128  # photos whose vectors are kept together: what an interruption costs at most

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ from fiveshot.recognizer.names import ALIKE
 from fiveshot.recognizer.photos.embedding import OnBad, look_at, told_good
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
-from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
+from fiveshot.values import Neighbor, Prediction
 from fiveshot.work import Progress
 
 COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
@@ -34,6 +35,8 @@ class ClassResult:
     >>> ClassResult("owl", photos=8, right=6, rejected=1).accuracy
     0.75
     """
+
+    DERIVED: ClassVar = ("accuracy",)
 
     name: str
     photos: int
@@ -169,12 +172,6 @@ class Evaluation:
     learned_photos: int = 0
     levels: LevelResults | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        values = asdict(self)
-        values["classes"] = [{**asdict(one), "accuracy": one.accuracy} for one in self.classes]
-        return values
-
 
 def without_labels(model: Path, folder: object) -> str:
     """Return what to do with a folder of photos that says nothing of their classes."""
@@ -222,9 +219,9 @@ def evaluate_features(
     names = full_names(names, snapshot.classes)
     answer = snapshot.answer(X)
     predictions = snapshot.predictions(answer, 1, photos=photos)
-    best = np.array([one.candidates[0][0] for one in predictions])
+    best = np.array([one.candidates[0].label for one in predictions])
     rejected = np.array([one.unknown for one in predictions])
-    familiarity = np.array([one.familiarity for one in predictions])
+    familiarity = np.array([-np.inf if one.familiarity is None else one.familiarity for one in predictions])
     true = np.array(names)
     known = np.isin(true, snapshot.classes)
     right = best == true
@@ -253,7 +250,7 @@ def evaluate_features(
 def _levels(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> LevelResults:
     kinds = np.array([one.answer for one in predictions])
     right = np.array([_is_right(one, name) for one, name in zip(predictions, names, strict=True)])
-    widest = np.array([is_within(name, one.levels[0][0]) for one, name in zip(predictions, names, strict=True)])
+    widest = np.array([is_within(name, one.levels[0].label) for one, name in zip(predictions, names, strict=True)])
 
     def answers(kind: str) -> Answers:
         return Answers(float((kinds[known] == kind).mean()), _share(right, known & (kinds == kind)))
@@ -299,7 +296,7 @@ def _wrong(
     near = snapshot.neighbors(X[rows], 1) if rows else []
     wrong = [
         WrongPhoto(
-            predictions[row].photo, names[row], predictions[row].label, predictions[row].candidates[0][0], why
+            predictions[row].photo, names[row], predictions[row].label, predictions[row].candidates[0].label, why
         )
         for row, why in zip(rows, near, strict=True)
     ]

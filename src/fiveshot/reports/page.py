@@ -19,7 +19,6 @@ from fiveshot.errors import command, counted
 from fiveshot.loggers import flat
 from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.photos.photo import Photo, reduced
-from fiveshot.recognizer.review import FOUND, Review
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
 from fiveshot.reports._drawings import (
@@ -38,6 +37,7 @@ from fiveshot.reports._formats import write_text
 from fiveshot.reports._table import Column, Number, Row, Table, header_groups, marks, shown
 from fiveshot.reports._variants import ANSWERS, Experiment, experiments, representatives
 from fiveshot.storage import FilePath
+from fiveshot.values import FOUND, Review
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -356,7 +356,7 @@ def write_review(
     Examples
     --------
     >>> import tempfile
-    >>> from fiveshot.recognizer.review import FOUND, Review
+    >>> from fiveshot.values import FOUND, Review
     >>> found = Review(3, 1.0, 20, (), (), (), ())
     >>> page = write_review(Path(tempfile.mkdtemp()) / "review.html", found, lambda id: None, model="birds")
     >>> "nothing to look at again" in page.read_text(encoding="utf-8")

@@ -17,11 +17,11 @@ from fiveshot.data import ImageError
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
-from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
+from fiveshot.recognizer.correction import NotUndoableError
 from fiveshot.recognizer.info import photo_infos
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import StoredClass
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.rows import (
@@ -37,8 +37,16 @@ from fiveshot.service._errors import ApiError, busy, from_library, loading, not_
 from fiveshot.service._gate import Metrics
 from fiveshot.service._photos import PhotoPipeline, bad_photos
 from fiveshot.service._schemas import ClassPage, PhotoList
-from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
 from fiveshot.service.settings import Settings
+from fiveshot.values import (
+    ChangeMade,
+    LearnedClass,
+    PhotoChange,
+    PhotosMade,
+    Prediction,
+    RejectionReply,
+    ServedClass,
+)
 
 MOST_NAMES = 100  # of an answer
 Result = TypeVar("Result")
@@ -51,13 +59,6 @@ class Serving:
 
     snapshot: Snapshot
     embedder: Embedder
-
-
-@dataclass(frozen=True, kw_only=True)
-class RejectionReply(RejectedAt):
-    """How many learned photos a rate of false rejections calls unknown."""
-
-    state: int
 
 
 class Engine:

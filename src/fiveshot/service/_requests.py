@@ -25,8 +25,8 @@ from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.service._errors import ApiError, busy, too_large
 from fiveshot.service._gate import SLASH
 from fiveshot.service._schemas import BOXES, FIELD
-from fiveshot.service.replies import LearnedClass
 from fiveshot.service.settings import RequestLimits
+from fiveshot.values import LearnedClass
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks

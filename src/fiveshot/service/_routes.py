@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.history import next_to_undo
-from fiveshot.service._engine import MOST_NAMES, Engine, RejectionReply
+from fiveshot.service._engine import MOST_NAMES, Engine
 from fiveshot.service._requests import (
     IdempotencyKeys,
     PathName,
@@ -39,8 +39,8 @@ from fiveshot.service._schemas import (
     Undoable,
     documented,
 )
-from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade
 from fiveshot.service.settings import RequestLimits
+from fiveshot.values import ChangeMade, LearnedClass, PhotosMade, RejectionReply
 
 if TYPE_CHECKING:
     from fiveshot.service._second_look import Reviews, Sortings

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import numpy as np
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -16,20 +16,28 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fiveshot.backbones import Embedder
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.review import Review, review_model
-from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question, Sorting, sort_rows
+from fiveshot.recognizer.review import review_model
+from fiveshot.recognizer.sorting import sort_rows
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_kept
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, not_found, too_large
 from fiveshot.service._requests import StrictRoute, checked_name, read_uploads
 from fiveshot.service._routes import FAR, LAST, TheService, cacheable
 from fiveshot.service._schemas import MOST_IDS, ErrorDetail, Ids, RequestBody, documented
-from fiveshot.service.replies import LearnedClass, PhotosMade
+from fiveshot.values import (
+    KnownPhoto,
+    LearnedClass,
+    PhotoGroup,
+    PhotosMade,
+    Question,
+    Review,
+    ReviewFinding,
+    Sorting,
+)
 from fiveshot.work import one_thread
 
 second_look_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
 MOST_QUESTIONS = 500
-Finding = Literal["mixed-up", "harmful", "duplicates", "outliers"]
 Id = Annotated[str, Path(description="Id of the set, from POST /v1/sort.", max_length=100)]
 
 
@@ -198,14 +206,14 @@ class Keep(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "finding": "mixed-up"}})
     ids: Ids
-    finding: Finding
+    finding: ReviewFinding
 
 
 class Apply(RequestBody):
     """Suggestions to follow: those of one finding, or of them those about some photos."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}})
-    finding: Finding
+    finding: ReviewFinding
     ids: list[str] | None = Field(
         None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are sure."
     )

@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from fiveshot.extras import import_extra
 from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.storage import attempting
+from fiveshot.values import to_json
 from fiveshot.web import Fetcher, FetchLimits
 
 EXTRA = "watch"
@@ -287,7 +288,8 @@ class Notice:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        values: dict[str, Any] = to_json(self)
+        return values
 
 
 def utc_now() -> str:

@@ -19,6 +19,7 @@ from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.inputs import find_photos
 from fiveshot.recognizer.photos.photo import Photo, read_boxes, reduced, regions_of
+from fiveshot.values import to_json
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_parts_are_learned_measured_and_kept(tmp_path: Path) -> None:
         answers = colors.predict([left, right])
         assert [one.label for one in answers] == ["red", "blue"]
         assert [one.box for one in answers] == [(0, 0, 32, 32), (0.5, 0, 0.5, 1)]
-        assert answers[0].as_dict()["box"] == (0, 0, 32, 32)
+        assert to_json(answers[0])["box"] == [0, 0, 32, 32]
         measured = colors.evaluate({"red": [left], "blue": [right]})
         assert (measured.accuracy, measured.learned_photos) == (1.0, 1)
         colors.export(tmp_path / "out.fiveshot", photos=True)

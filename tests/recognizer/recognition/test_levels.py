@@ -13,6 +13,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.evaluation import evaluate_features
 from fiveshot.recognizer.recognition.levels import Groups, full_names, grouped_names, levels_of, read_parents
+from fiveshot.values import to_json
 
 CLASSES = (
     "bird/owl/barn owl",
@@ -86,12 +87,14 @@ def test_the_answer_is_the_group_where_no_class_is_sure(owls: Recognizer) -> Non
     kinds = {one.answer for one in found[:20]}
     assert kinds == {"group", "class"}
     for one in found[:20]:
-        (group, of_group), (name, of_class) = one.levels
+        (group, of_group), (name, of_class) = ((each.label, each.probability) for each in one.levels)
         assert group == "owl"
-        assert of_group == pytest.approx(sum(p for label, p in one.candidates if label.startswith("owl/")))
+        assert of_group == pytest.approx(
+            sum(each.probability for each in one.candidates if each.label.startswith("owl/"))
+        )
         sure = of_class >= 0.8
         assert (one.label, one.probability) == ((name, of_class) if sure else (group, of_group))
-    assert [(one.label, one.answer, one.levels[0][0]) for one in found[20:]] == [("wren", "class", "wren")] * 5
+    assert [(one.label, one.answer, one.levels[0].label) for one in found[20:]] == [("wren", "class", "wren")] * 5
 
 
 def test_as_sure_as_asked_for_or_no_answer(owls: Recognizer) -> None:
@@ -101,7 +104,7 @@ def test_as_sure_as_asked_for_or_no_answer(owls: Recognizer) -> None:
     assert plain.label is not None
     assert (asked.label, asked.unsure, asked.unknown, asked.answer) == (None, True, False, "unsure")
     assert asked.candidates == plain.candidates
-    assert asked.probability == asked.candidates[0][1]
+    assert asked.probability == asked.candidates[0].probability
     for wrong in (0, -1, 1.5, True, "0.8"):
         with pytest.raises(InputError):
             owls.predict_features(between, sure=wrong)
@@ -136,7 +139,7 @@ def test_evaluation_of_both_levels(owls: Recognizer) -> None:
     # The group of a class that is not known is a right answer, one of its classes is not.
     wrong = [one for one in found[25:] if one.answer == "class"]
     assert sum(one.name == "owl/snowy owl" for one in measured.wrong) == len(wrong)
-    assert evaluate_features(owls.snapshot, X[:1], ["owl/barn owl"]).as_dict()["levels"]["by_class"]
+    assert to_json(evaluate_features(owls.snapshot, X[:1], ["owl/barn owl"]))["levels"]["by_class"]
 
 
 def test_a_model_without_groups_is_measured_without_them(make: Callable[..., Recognizer]) -> None:
@@ -161,7 +164,9 @@ def test_classes_get_the_path_of_their_parents(make: Callable[..., Recognizer], 
     assert model.snapshot.classes == ("bird/owl/barn owl", "bird/owl/tawny owl", "wren")
     after = model.predict_features(photos("barn owl", 3, seed=5))
     for one, other in zip(answers, after, strict=True):
-        assert [(renamed.get(name, name), p) for name, p in one.candidates] == list(other.candidates)
+        assert [(renamed.get(each.label, each.label), each.probability) for each in one.candidates] == [
+            (each.label, each.probability) for each in other.candidates
+        ]
     state = model.snapshot.state
     assert model.group(parents) == {}
     assert model.snapshot.state == state

@@ -23,6 +23,7 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.evaluation import evaluate_features
 from fiveshot.recognizer.shipping._hub import Place
 from fiveshot.recognizer.store.rows import PhotoRecord
+from fiveshot.values import to_json
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="the extra 'hub' is not installed")
 yaml = pytest.importorskip("yaml", reason="the extra 'hub' is not installed")
@@ -207,7 +208,7 @@ def test_the_card_says_what_there_is_to_know(hub: Any, model: Recognizer) -> Non
         "Statistics of photos", "nor small copies", "Intended use and limits",
     ):  # fmt: skip
         assert said in card
-    model.push_to_hub("me/birds", evaluation=measured.as_dict())
+    model.push_to_hub("me/birds", evaluation=to_json(measured))
     assert "4 photos of known classes" in hub.repositories["me/birds"]["README.md"].decode()
     with pytest.raises(InputError):
         model.push_to_hub("me/birds", evaluation={"accuracy": 1})

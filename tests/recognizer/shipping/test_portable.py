@@ -363,7 +363,7 @@ def test_untouched_settings_are_taken_in(tied: Path, tmp_path: Path) -> None:
     same = rewritten(tied, tmp_path / "same", head_settings())
     with Recognizer.import_file(same, tmp_path / "there") as there:
         there.learn_features("wren", photos("wren"))
-        assert there.predict_features(photos("wren", 1))[0].candidates[0][0] == "wren"
+        assert there.predict_features(photos("wren", 1))[0].candidates[0].label == "wren"
 
 
 PEAK = """

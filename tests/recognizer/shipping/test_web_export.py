@@ -23,8 +23,9 @@ from PIL import Image
 from tiny_vit import TINY
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Prediction, Recognizer
+from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.shipping._web import BESIDE, HEADERS, POLICY, pack_weights
+from fiveshot.values import Prediction
 
 pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
@@ -307,8 +308,8 @@ def test_the_graph_has_weights_of_eight_bits_and_answers_as_the_model(
         pixels = embedder.preprocessing.normalize(embedder.pixels(Image.open(odd / name).convert("RGB")))
         _, probabilities, familiarity = session.run(None, {"images": pixels[None]})
         best = said["classes"][probabilities[0].argmax()]
-        assert best == wanted.candidates[0][0]
-        assert abs(probabilities[0].max() - wanted.candidates[0][1]) < CLOSE
+        assert best == wanted.candidates[0].label
+        assert abs(probabilities[0].max() - wanted.candidates[0].probability) < CLOSE
         assert familiarity[0] == pytest.approx(wanted.familiarity, abs=0.1)
 
 

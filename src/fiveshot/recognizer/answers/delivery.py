@@ -16,7 +16,7 @@ from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.answers._table import AnswerTable, open_table
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.snapshot import Prediction
+from fiveshot.values import Prediction
 from fiveshot.work import Progress
 
 if TYPE_CHECKING:

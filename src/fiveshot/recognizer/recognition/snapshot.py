@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.heads import Answer, FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
-from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
+from fiveshot.recognizer.recognition.levels import Groups, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import (
     NO_CLASS,
     LeftOut,
@@ -31,6 +31,7 @@ from fiveshot.recognizer.recognition.rejection import (
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
+from fiveshot.values import Candidate, Neighbor, Prediction, RejectedAt
 from fiveshot.work import one_thread
 
 T = TypeVar("T")
@@ -38,122 +39,6 @@ T = TypeVar("T")
 # they work.
 MOST_BEHIND = 32  # states after which a head is derived from the beginning, so that not too much is made up for
 FEW = 64  # rows up to which this goes for scores, too
-
-
-@dataclass(frozen=True)
-class Neighbor:
-    """A learned photo that a photo is like: its id, its class, and the cosine of their features.
-
-    >>> Neighbor("p17", "owl", 0.93).label
-    'owl'
-    """
-
-    id: str
-    label: str
-    likeness: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The class of a photo, or its group, or that it is unlike every class.
-
-    Attributes
-    ----------
-    photo : str
-        Name of the photo.
-    label : str or None
-        Its class, or its group where that is sure and the class is not; None for no answer.
-    probability : float
-        Probability of the answer; without one, that of the best candidate.
-    candidates : tuple of (str, float)
-        The most probable classes, the best first, whether the photo is known or not.
-    familiarity : float
-        How much the photo is like the class it is most like.
-    threshold : float or None
-        The familiarity below which a photo of the best class is unknown; None where nothing is rejected.
-    levels : tuple of (str, float)
-        The most probable group, in it the most probable one below, down to a class. Empty where the model has no
-        groups.
-    unsure : bool
-        Whether there is no answer because none is as sure as was asked for.
-    box : tuple of four numbers, or None
-        The part of the photo that was looked at, as it was given: left, top, width, height.
-    why : tuple of Neighbor
-        The learned photos that it is most like, as many as were asked for. Of the photos of a base there are none.
-
-    Examples
-    --------
-    >>> Prediction("a.jpg", "owl", 0.9, (("owl", 0.9), ("wren", 0.1)), 3.5, 2.0).unknown
-    False
-    """
-
-    photo: str
-    label: str | None
-    probability: float
-    candidates: tuple[tuple[str, float], ...]
-    familiarity: float
-    threshold: float | None
-    levels: tuple[Level, ...] = ()
-    unsure: bool = False
-    box: tuple[float, float, float, float] | None = None
-    why: tuple[Neighbor, ...] = ()
-
-    @property
-    def unknown(self) -> bool:
-        """Whether the photo is unlike every class."""
-        return self.label is None and not self.unsure
-
-    @property
-    def answer(self) -> str:
-        """What kind of answer this is: ``class``, ``group``, ``unknown`` or ``unsure``."""
-        if self.label is None:
-            return "unsure" if self.unsure else "unknown"
-        # By the probability too: a class may be called like its group.
-        return "class" if not self.levels or (self.label, self.probability) == self.levels[-1] else "group"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {**asdict(self), "unknown": self.unknown, "answer": self.answer}
-
-
-@dataclass(frozen=True)
-class RejectedAt:
-    """How many photos a rate of false rejections would call unknown, each of them left out of the model.
-
-    Attributes
-    ----------
-    rate : float
-        The rate.
-    photos, rejected : int
-        Learned photos that were left out in turn, and how many of them would be called unknown.
-    negatives, negatives_rejected : int
-        Photos of none of the classes, and how many of them would be called unknown.
-    note : str
-        On what the thresholds rest, or why there are none.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot import Recognizer
-    >>> rng = np.random.default_rng(0)
-    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     for name in ("owl", "wren", "kite", "rook"):
-    ...         _ = birds.learn_features(name, rng.normal(size=320) + rng.normal(size=(5, 320)))
-    ...     [birds.rejected_at(rate).rejected for rate in (0.05, 0.2, 0.5)]
-    [0, 3, 9]
-    """
-
-    rate: float
-    photos: int
-    rejected: int
-    negatives: int
-    negatives_rejected: int
-    note: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +243,9 @@ class Snapshot:
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
-            _prediction(name, [(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure)
+            _prediction(
+                name, [Candidate(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure
+            )
             for name, row, best, like, limit, levels in zip(
                 names,
                 answer.probabilities,
@@ -409,22 +296,21 @@ def check_top(top: int) -> None:
 
 def _prediction(
     photo: str,
-    candidates: list[Level],
+    candidates: list[Candidate],
     familiarity: float,
     threshold: float,
-    levels: tuple[Level, ...],
+    levels: tuple[Candidate, ...],
     sure: float | None,
 ) -> Prediction:
     rejects = threshold != -np.inf
     unknown = rejects and familiarity < threshold
     answer = None if unknown else surest(levels or candidates[:1], sure)
-    label, probability = (None, candidates[0][1]) if answer is None else answer
     return Prediction(
         photo,
-        label,
-        probability,
+        None if answer is None else answer.label,
+        (answer or candidates[0]).probability,
         tuple(candidates),
-        familiarity,
+        familiarity if np.isfinite(familiarity) else None,
         threshold if rejects else None,
         levels,
         unsure=answer is None and not unknown,
