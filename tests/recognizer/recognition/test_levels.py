@@ -50,11 +50,11 @@ def spelled_out(row: np.ndarray) -> list[tuple[str, float]]:
 def test_chains_equal_sums_over_the_classes() -> None:
     P = np.random.default_rng(0).dirichlet(np.full(len(CLASSES), 0.4), size=300)
     found = Groups.of(CLASSES).chains(P)
-    assert {chain[0][0] for chain in found} == {"bird", "fish", "moss/only one", "not//a path"}
+    assert {chain[0].label for chain in found} == {"bird", "fish", "moss/only one", "not//a path"}
     for chain, row in zip(found, P, strict=True):
         expected = spelled_out(row)
-        assert [name for name, _ in chain] == [name for name, _ in expected]
-        assert [chance for _, chance in chain] == pytest.approx([chance for _, chance in expected])
+        assert [one.label for one in chain] == [name for name, _ in expected]
+        assert [one.probability for one in chain] == pytest.approx([chance for _, chance in expected])
 
 
 def test_the_order_of_classes_does_not_matter() -> None:
@@ -62,7 +62,7 @@ def test_the_order_of_classes_does_not_matter() -> None:
     order = np.random.default_rng(2).permutation(len(CLASSES))
     shuffled = Groups.of([CLASSES[number] for number in order]).chains(P[:, order])
     for one, other in zip(Groups.of(CLASSES).chains(P), shuffled, strict=True):
-        assert [name for name, _ in one] == [name for name, _ in other]
+        assert [level.label for level in one] == [level.label for level in other]
 
 
 def test_names_without_groups_have_no_levels() -> None:

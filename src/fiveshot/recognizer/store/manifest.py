@@ -142,8 +142,9 @@ class Manifest:
             manifest = read(_strict_converter(), cls, values)
         except InputError as error:
             raise _damaged(where, error.message) from error
-        if tomllib.loads(manifest.to_toml()) != values:
-            raise _damaged(where, "entries are missing")
+        missing = _entries(tomllib.loads(manifest.to_toml())) - _entries(values)
+        if missing:
+            raise _damaged(where, f"missing: {', '.join(sorted(missing))}")
         return manifest
 
 
@@ -155,6 +156,12 @@ def _strict_converter() -> Converter:
         _is_mapping, lambda text, _: converter.structure(json.loads(text), dict)
     )
     return converter
+
+
+def _entries(values: Mapping[str, Any]) -> set[str]:
+    """Return the names of all entries, those in a section with its name."""
+    inner = {f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value}
+    return {*values, *inner}
 
 
 def _is_mapping(kind: Any) -> bool:
