@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.recognizer.review import MORE, review_photos
+from fiveshot.recognizer.advice import MORE, review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.values import Review
 

@@ -255,7 +255,7 @@ def in_the_way(reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatc
 
     @contextmanager
     def reading(path: Path) -> Iterator[None]:
-        with reopen(path, readonly=True)._model.folder.reading() as connection:
+        with reopen(path, readonly=True).live.folder.reading() as connection:
             connection.execute("SELECT count(*) FROM classes").fetchone()
             yield
 
@@ -287,7 +287,7 @@ def test_an_erase_that_waits_stops_nothing_else(
     model = make(base=NAMES)
     found = learn_secret(model)
     done: list[str] = []
-    model._model.folder.connection.set_trace_callback(done.append)
+    model.live.folder.connection.set_trace_callback(done.append)
     with in_the_way(model.path):
         with pytest.raises(StorageError, match="another process"):
             model.forget(SECRET, for_good=True)
@@ -370,8 +370,8 @@ def test_an_erase_that_fails_is_not_tried_again_by_every_change(
     found = learn_secret(model)
     clock, done = Clock(), list[str]()
     monkeypatch.setattr("fiveshot.recognizer.store.folder.time", clock)
-    model._model.folder.connection.set_trace_callback(done.append)
-    model._model.folder._truncate_log(0)
+    model.live.folder.connection.set_trace_callback(done.append)
+    model.live.folder._truncate_log(0)
     with no_file_may_grow_beyond(model.path.joinpath(DATABASE).stat().st_size // 2):
         with pytest.raises(NotErasedError, match=r"no room to rewrite it.* 2 MB in .*SQLITE_TMPDIR.*5 minutes"):
             model.forget(SECRET, for_good=True)

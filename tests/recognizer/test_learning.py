@@ -11,7 +11,7 @@ from models import WIDTH, chances, files_with, held, photos, picture, with_place
 
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, import_file, thumbnails
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.values import to_json
 
@@ -161,7 +161,7 @@ def test_what_comes_one_by_one_is_taken(make: Callable[..., Recognizer]) -> None
         originals=(data for data in (b"a", bytearray(b"b"))),
         names=map(str, range(2)),
     )
-    assert model.thumbnails("wren") == [picture()] * 2
+    assert thumbnails(model, "wren") == [picture()] * 2
     assert [photo.sha256 for photo in model.photos("wren")] == digests
     assert model.check() == []
 
@@ -172,8 +172,8 @@ def test_what_is_learned_can_be_imported(make: Callable[..., Recognizer], tmp_pa
     model.learn_features(
         "wren", photos("wren", 3), sha256s=["0a" * 32] * 3, thumbnails=pictures, originals=[b"a", b"b", None]
     )
-    with Recognizer.import_file(model.export(tmp_path / "file", photos=True), tmp_path / "there") as there:
-        assert there.thumbnails("wren") == pictures[:2]
+    with import_file(model.export(tmp_path / "file", photos=True), tmp_path / "there") as there:
+        assert thumbnails(there, "wren") == pictures[:2]
 
 
 def test_features_of_another_backbone_are_not_learned(make: Callable[..., Recognizer]) -> None:
@@ -245,16 +245,16 @@ def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
     assert (shown.base_classes, shown.new_classes) == (2, 1)
     assert shown.bytes_per_class == (5 + 4 + 1) * WIDTH * 4
     assert to_json(shown)["classes"][0]["name"] == "ani"
-    assert model.thumbnails("wren") == [*map(picture, range(1, 5))]
-    assert model.thumbnails("ani") == []
+    assert thumbnails(model, "wren") == [*map(picture, range(1, 5))]
+    assert thumbnails(model, "ani") == []
     with pytest.raises(InputError, match="no class 'wrem'; did you mean 'wren'"):
-        model.thumbnails("wrem")
+        thumbnails(model, "wrem")
 
 
 def test_only_what_the_owner_wants_is_kept(make: Callable[..., Recognizer]) -> None:
     model = make(options=Options(thumbnails=False))
     model.learn_features("wren", photos("wren"), thumbnails=[picture()] * 5, originals=[b"a large one"] * 5)
-    assert model.thumbnails("wren") == []
+    assert thumbnails(model, "wren") == []
     model.close()
     assert files_with(model.path, picture()) == files_with(model.path, b"a large one") == []
 
@@ -364,7 +364,7 @@ def test_a_change_does_not_read_all_classes(make: Callable[..., Recognizer]) -> 
     model, asked = make(), list[str]()
     for name in NAMES[:3]:
         model.learn_features(name, photos(name))
-    connection = model._model.folder.connection
+    connection = model.live.folder.connection
     connection.set_trace_callback(asked.append)
     model.learn_features("wren", photos("wren"))
     model.learn_features("owl", photos("owl", 2, seed=1), add=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fiveshot import Recognizer
-from fiveshot.recognizer import PhotoRecord
+from fiveshot.recognizer import PhotoRecord, correct_seen
 from fiveshot.recognizer.insight import Looks, StoredPhotos
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.contents import Twin
@@ -40,7 +40,7 @@ def birds(make: Callable[..., Recognizer]) -> Recognizer:
 def twins(model: Recognizer, looks: Looks, photos: list[PhotoRecord]) -> list[Twin | None]:
     """Asked by the few numbers; and by all features of all photos, which must give the same."""
     contents = model.refresh().contents
-    with model._model.folder.reading() as connection:
+    with model.live.folder.reading() as connection:
         found = StoredPhotos(contents, looks, connection).twins(photos)
     plain = contents.photos.twins(photos)
     assert [one and (one.label, one.same_file) for one in found] == [
@@ -82,6 +82,6 @@ def test_what_changes_meanwhile_is_followed(birds: Recognizer) -> None:
 
 def test_photos_of_none_of_the_classes_are_not_twins(birds: Recognizer) -> None:
     looks, photos = Looks(), asked(rows(70, 1))
-    birds.correct_seen(photos, NONE)
+    correct_seen(birds, photos, NONE)
     assert birds.show().negatives == 1
     assert twins(birds, looks, photos) == [None]

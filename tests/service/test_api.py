@@ -22,7 +22,7 @@ from PIL import Image
 from tiny import encoded, parts, photo, picture, tiny_model
 
 from fiveshot.errors import InputError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, import_file
 from fiveshot.recognizer.photos.photo import reduced
 from fiveshot.service import RequestLimits, Settings, _photos
 
@@ -596,7 +596,7 @@ def test_an_erasure_that_a_reader_delays_is_not_to_be_sent_again(
     service.learn("secret name", **key)
     service.learn("other")
     assert service.client.get("/v1/classes/secret%20name/photos/0").status_code == 200
-    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere.live.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
         reply = service.client.delete("/v1/classes/secret%20name?for_good=true")
         assert (reply.status_code, reply.headers.get("retry-after")) == (202, None)
@@ -632,7 +632,7 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
     monkeypatch.setattr(Recognizer, "settle", settled)
     service = start(refresh=0.05)
     service.learn("secret name")
-    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere.live.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
         reply = service.client.delete("/v1/classes/secret%20name?for_good=true")
         assert reply.status_code == 202
@@ -705,7 +705,7 @@ def test_kept_photos_are_copies_without_metadata(tmp_path: Path, tiny_file: Path
         file = {"photos": ("x.png", encoded(picture("red"), "JPEG", exif=exif), "image/png")}
         assert service.client.post("/v1/classes/red/photos", files=file).status_code == 200
     assert not [f for f in path.iterdir() if b"secret place" in f.read_bytes()]
-    with Recognizer.open(path) as model, model._model.folder.reading() as connection:
+    with Recognizer.open(path) as model, model.live.folder.reading() as connection:
         ((original,),) = connection.execute("SELECT original FROM images").fetchall()
     assert Image.open(io.BytesIO(original)).size == (64, 48)
 
@@ -719,7 +719,7 @@ def test_kept_photos_do_not_grow(tmp_path: Path, tiny_file: Path) -> None:
         file = {"photos": ("x.png", drawing, "image/png")}
         assert service.client.post("/v1/classes/red/photos", files=file).status_code == 200
     with Recognizer.open(path) as model:
-        with model._model.folder.reading() as connection:
+        with model.live.folder.reading() as connection:
             ((original,),) = connection.execute("SELECT original FROM images").fetchall()
         assert model.check() == []
     assert len(encoded(Image.open(io.BytesIO(drawing)), quality=95, subsampling=0)) > 1_000_000
@@ -733,14 +733,14 @@ def test_kept_photos_survive_export_and_import(tmp_path: Path, tiny_file: Path) 
         assert service.learn("red").status_code == 200
 
     def kept(model: Recognizer) -> list[tuple[str, bytes]]:
-        with model._model.folder.reading() as connection:
+        with model.live.folder.reading() as connection:
             query = "SELECT sha256, original FROM photos JOIN images ON photo_id = id ORDER BY id"
             return connection.execute(query).fetchall()
 
     with Recognizer.open(path) as model:
         file = model.export(tmp_path / "backup", photos=True)
         before = kept(model)
-    with Recognizer.import_file(file, tmp_path / "restored", weights=tiny_file) as restored:
+    with import_file(file, tmp_path / "restored", weights=tiny_file) as restored:
         assert kept(restored) == before
         assert len(before) == 3
         assert restored.check() == []

@@ -55,7 +55,7 @@ def test_nothing_that_is_read_waits_for_a_writer(start: Callable[..., Live]) -> 
     """An erasure holds the model for as long as other processes read."""
     service = start()
     service.learn("red")
-    folder = service.app.state.service.engine.recognizer._model.folder
+    folder = service.app.state.service.engine.recognizer.live.folder
     with folder.writing():
         for path in ("/v1/classes", "/v1/classes/red/photos/0", "/v1/model"):
             assert service.client.get(path, timeout=5).status_code == 200, path
@@ -209,7 +209,7 @@ def test_a_backbone_replaced_in_the_last_moment(
     learn = engine.recognizer.learn_seen
 
     def learn_late(*given: object, **more: object) -> object:
-        with Recognizer.open(fresh_path, device="cpu") as elsewhere, elsewhere._model.change() as change:
+        with Recognizer.open(fresh_path, device="cpu") as elsewhere, elsewhere.live.change() as change:
             before = change.before.manifest
             change.manifest = replace(before, backbone=replace(before.backbone, fingerprint="b" * 64))
         return learn(*given, **more)

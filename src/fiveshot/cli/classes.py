@@ -20,12 +20,11 @@ from fiveshot.cli.photos import (
     total,
 )
 from fiveshot.errors import InputError, command, counted, some_of
-from fiveshot.recognizer.names import NONE, similar_name
+from fiveshot.recognizer import NONE, similar_name
 from fiveshot.values import to_json
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer import Recognizer
-    from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.recognizer import Photo, Recognizer
     from fiveshot.values import HistoryEntry, LearnReport, PhotoChange
 
 LISTED = 20  # classes that are told one by one; of more, those with warnings
@@ -82,8 +81,6 @@ def learn(
 
     Example: fiveshot learn birds --none photos/garden
     """
-    from fiveshot.recognizer import Recognizer
-
     with answering("learn", model, as_json=as_json) as answer:
         if none and (add or new_only or nested):
             raise InputError("--none goes with neither --add, --new-only nor --nested", hint="leave them out")
@@ -95,10 +92,10 @@ def learn(
         classes, bad = parts_of_classes(answer, found, PartsAsked(box, boxes, confidence))
         refuse_bad(bad)
         count = total(classes)
-        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
+        opened = answer.open_model(device=device, runtime=runtime, weights=weights)
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
             if none:
-                done = recognizer.learn_none(classes[NONE], progress=progress)
+                done = recognizer.correct(classes[NONE], NONE, progress=progress)
                 answer.result = to_json(done)
                 tell_counts(answer, done)
                 return
@@ -117,7 +114,7 @@ def learn(
 
 def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
     """Note that a model with few photos has a name for whatever it is shown."""
-    from fiveshot.recognizer.recognition.rejection import can_reject, thresholds_note
+    from fiveshot.recognizer import can_reject, thresholds_note
 
     contents = recognizer.snapshot.contents
     if not can_reject(contents) and not answer.as_json:
@@ -125,8 +122,7 @@ def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:
-    from fiveshot.recognizer.names import check_name
-    from fiveshot.recognizer.photos.inputs import find_classes, find_photos
+    from fiveshot.recognizer import check_name, find_classes, find_photos
 
     if photos:
         if nested:
@@ -237,11 +233,11 @@ def group(
 
     Example: fiveshot group birds taxonomy.csv
     """
-    from fiveshot.recognizer.recognition.levels import read_parents, short_name
+    from fiveshot.recognizer import group_classes, read_parents, short_name
 
     with answering_with("group", model, as_json=as_json) as (answer, recognizer):
         parents = read_parents(taxonomy)
-        renamed = recognizer.group(parents)
+        renamed = group_classes(recognizer, parents)
         answer.result = {"renamed": [{"old": old, "new": new} for old, new in renamed.items()]}
         for old, new in list(renamed.items())[:LISTED]:
             answer.say(f"{old} is now {new}")
@@ -388,7 +384,7 @@ def move(
 
 def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
     """Return the photos that files, folders or patterns stand for, noting files that are not photos."""
-    from fiveshot.recognizer.photos.inputs import find_photos
+    from fiveshot.recognizer import find_photos
 
     found = find_photos(inputs, one_class=True)
     note_others(answer, found.others)
@@ -397,12 +393,12 @@ def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
 
 def _ids(answer: Answer, recognizer: Recognizer, given: list[str]) -> list[str]:
     """Return ids as they are, and for each file the ids of the photos that were learned from it."""
-    from fiveshot.recognizer.correction import ID
+    from fiveshot.recognizer import is_photo_id, photo_ids
 
     ids = list[str]()
     for one in given:
-        is_file = not ID.fullmatch(one) and Path(one).is_file()
-        ids += recognizer.ids_of(found_photos(answer, [one])) if is_file else [one]
+        is_file = not is_photo_id(one) and Path(one).is_file()
+        ids += photo_ids(recognizer, found_photos(answer, [one])) if is_file else [one]
     return ids
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from typer import Context
 
 PLAIN = re.compile(r"\w[\w.-]*")  # a name that every shell takes as it is typed
-PATIENCE = 0.2  # seconds to wait for a process that writes
 
 
 def classes(ctx: Context) -> list[str]:
     """Offer the learned classes of the model that was named before; a name that needs quoting is left out."""
     model = ctx.params.get("model")
-    rows = _rows(Path(model), "SELECT name FROM classes ORDER BY name") if model else []
-    return [name for (name,) in rows if PLAIN.fullmatch(name)]
+    from fiveshot.recognizer import stored_names
+
+    names = stored_names(Path(model)) if model else []
+    return [name for name in names if PLAIN.fullmatch(name)]
 
 
 def classes_to_add_to(ctx: Context) -> list[str]:
@@ -126,27 +125,3 @@ def findings() -> list[str]:
     from fiveshot.values import FINDINGS
 
     return list(FINDINGS)
-
-
-def stored_state(model: Path) -> int | None:
-    """Return the number of a model's state, one more with every change; None where no model can be read.
-
-    >>> stored_state(Path("no such folder")) is None
-    True
-    """
-    rows = _rows(model, "SELECT value FROM meta WHERE key = 'state'")
-    return int(rows[0][0]) if rows else None
-
-
-def _rows(model: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return what the database answers; nothing where there is none, or it cannot be read just now."""
-    import sqlite3
-
-    from fiveshot.errors import FiveshotError
-    from fiveshot.recognizer.store.schema import DATABASE, open_database
-
-    try:
-        with closing(open_database(model / DATABASE, readonly=True, timeout=PATIENCE)) as connection:
-            return connection.execute(query).fetchall()
-    except (FiveshotError, OSError, sqlite3.Error):
-        return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
@@ -24,7 +24,7 @@ from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.values import to_json
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.recognizer import Photo
     from fiveshot.values import ClassInfo, ModelInfo, PhotoInfo
 
 SkipBad = Annotated[bool, Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
@@ -74,8 +74,7 @@ def new(
 
     Example: fiveshot new birds
     """
-    from fiveshot.recognizer import Recognizer
-    from fiveshot.recognizer.creation import MAY_BE_SEEN
+    from fiveshot.recognizer import MAY_BE_SEEN, Recognizer
 
     with (
         answering("new", model, as_json=as_json) as answer,
@@ -90,27 +89,29 @@ def new(
             )
         else:
             given = _looked_at(answer, base)
-        made = Recognizer.create(
-            model,
-            base=given,
-            backbone=backbone,
-            weights=weights,
-            head=head,
-            adapter=adapter,
-            views=options.chosen_views(views, quick=quick, careful=careful),
-            tune=tune,
-            seed=seed,
-            keep_photos=keep_photos,
-            thumbnails=thumbnails,
-            false_rejection=_share(false_rejection),
-            device=device,
-            runtime=runtime,
-            progress=progress,
-            on_tuning=tuning,
-            skip_bad=skip_bad,
-            on_bad=answer.note_bad,
-            exist_ok=exist_ok,
-        )
+        values: dict[str, Any] = {
+            "backbone": backbone,
+            "weights": weights,
+            "head": head,
+            "adapter": adapter,
+            "views": options.chosen_views(views, quick=quick, careful=careful),
+            "seed": seed,
+            "keep_photos": keep_photos,
+            "thumbnails": thumbnails,
+            "false_rejection": _share(false_rejection),
+            "device": device,
+            "runtime": runtime,
+            "progress": progress,
+            "skip_bad": skip_bad,
+            "on_bad": answer.note_bad,
+            "exist_ok": exist_ok,
+        }
+        if tune:
+            from fiveshot.tuning import create_tuned
+
+            made = create_tuned(model, given, on_tuning=tuning, **values)
+        else:
+            made = Recognizer.create(model, base=given, **values)
         with made:
             info = made.show()
         answer.result = to_json(info)
@@ -125,7 +126,7 @@ def new(
 
 def _looked_at(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
     """Return the photos of a base, noting what is passed over and which classes cannot do what a base is for."""
-    from fiveshot.recognizer.photos.inputs import find_classes
+    from fiveshot.recognizer import find_classes
 
     if base.suffix in (".safetensors", ".npz"):
         return base
@@ -156,7 +157,7 @@ def show(
 
     Example: fiveshot show birds owl
     """
-    from fiveshot.recognizer.names import NONE, target_name
+    from fiveshot.recognizer import NONE, target_name
 
     with answering_with("show", model, as_json=as_json, readonly=True) as (answer, recognizer):
         info = recognizer.show()
@@ -165,7 +166,7 @@ def show(
             _tell_model(answer, model, info)
             return
         asked = target_name(name)
-        photos = recognizer.negatives() if asked == NONE else recognizer.photos(asked)
+        photos = recognizer.photos(asked)
         one = _of_none(photos) if asked == NONE else next(one for one in info.classes if one.name == asked)
         answer.result = {"class": to_json(one), "photos": to_json(photos)}
         _tell_photos(answer, one, photos)
@@ -173,7 +174,7 @@ def show(
 
 def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
     """Return what is stored of the photos that show no class, in the way of a class."""
-    from fiveshot.recognizer.names import NONE
+    from fiveshot.recognizer import NONE
     from fiveshot.values import ClassInfo
 
     thumbnails, kept = sum(photo.thumbnail for photo in photos), sum(photo.kept for photo in photos)
@@ -227,7 +228,7 @@ def check(
 
     Example: fiveshot check birds
     """
-    from fiveshot.recognizer.checking import check_model
+    from fiveshot.recognizer import check_model
 
     with answering("check", model, as_json=as_json) as answer:
         with status(f"checking {model}"):
@@ -286,18 +287,19 @@ def retune(
 
     Example: fiveshot retune birds
     """
-    from fiveshot.recognizer import Recognizer
     from fiveshot.tuning import parse_setting
+    from fiveshot.tuning import retune as retune_model
 
     with answering("retune", model, as_json=as_json) as answer:
         if base is None:
             options.refuse_unused(ctx, options.WITHOUT_BASE, "skip_bad")
         values = dict(map(parse_setting, settings or []))
-        opened = Recognizer.open(model, device=device, weights=weights)
+        opened = answer.open_model(device=device, weights=weights)
         with opened as recognizer, tuning_bar(shown=not as_json) as tuning:
             if not recognizer.show().base_classes:
                 options.refuse_unused(ctx, f"is for base classes, and {model} has none; leave it out", "base")
-            done = recognizer.retune(
+            done = retune_model(
+                recognizer,
                 base=base,
                 recipe=recipe,
                 settings=values,

@@ -22,7 +22,6 @@ from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
-from fiveshot.cli.completion import stored_state
 from fiveshot.errors import FiveshotError, StorageError, command, counted
 from fiveshot.values import to_json
 
@@ -153,9 +152,20 @@ class Answer:
 
     command: str
     as_json: bool
+    model: Path | None = None
+    state: int | None = None  # of the model when it was opened
     result: dict[str, Any] = field(default_factory=dict)
     status: int = 0  # that the command ends with, although there is a result
     kept: str = ""  # what is said of work that is stopped, beside what has become of the model
+
+    def open_model(self, **opening: Any) -> Recognizer:
+        """Open the model that the command is about; ``opening`` is as for ``Recognizer.open``."""
+        from fiveshot.recognizer import Recognizer
+
+        assert self.model is not None
+        opened = Recognizer.open(self.model, **opening)
+        self.state = opened.snapshot.state
+        return opened
 
     def say(self, text: str) -> None:
         """Print a line for people."""
@@ -189,9 +199,9 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
 
     A command that is not about a model has ``null`` in its place.
     """
-    answer = Answer(command, as_json)
+    answer = Answer(command, as_json, model)
     shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
-    before = None if model is None else stored_state(model)
+    began_with_model = model is not None and (model / "model.toml").is_file()
     try:
         with system_errors_told(model):
             yield answer
@@ -199,7 +209,7 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
         if model is None:
             raise
         kept = f"; {answer.kept}" if answer.kept else ""
-        raise Stopped(_outcome(model, before) + kept) from None
+        raise Stopped(_outcome(model, answer.state, began_with_model) + kept) from None
     except FiveshotError as error:
         if not as_json:
             raise
@@ -216,15 +226,18 @@ def answering_with(
     command: str, model: Path, *, as_json: bool, **opening: Any
 ) -> Iterator[tuple[Answer, Recognizer]]:
     """Do so with an open model; ``opening`` is as for ``Recognizer.open``."""
-    from fiveshot.recognizer import Recognizer
-
-    with answering(command, model, as_json=as_json) as answer, Recognizer.open(model, **opening) as recognizer:
+    with answering(command, model, as_json=as_json) as answer, answer.open_model(**opening) as recognizer:
         yield answer, recognizer
 
 
-def _outcome(model: Path, before: int | None) -> str:
-    """Say what has become of a model that was in this state: a change is there as a whole, or not at all."""
-    if stored_state(model) != before:
+def _outcome(model: Path, opened: int | None, began_with_model: bool) -> str:
+    """Say what has become of a model: a change is there as a whole, or not at all.
+
+    ``opened`` is its state when it was opened; a model that was not opened is as it was.
+    """
+    from fiveshot.recognizer import stored_state
+
+    if not (began_with_model and opened is None) and stored_state(model) != opened:
         return f"see what was done: {command('history', model)}"
     return f"{model} is as it was" if model.exists() else f"{model} was not made"
 
@@ -338,9 +351,9 @@ def _of_database(error: Exception, model: Path | None) -> StorageError | None:
         return None
     if model is None:
         return StorageError(f"a database cannot be used: {error}")
-    from fiveshot.recognizer.store.schema import DATABASE, storage_error
+    from fiveshot.recognizer import database_error
 
-    return storage_error(model / DATABASE, error)
+    return database_error(model, error)
 
 
 class Bar:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,11 +21,18 @@ from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
-    from fiveshot.recognizer.answers.delivery import Delivered, Places
-    from fiveshot.recognizer.answers.folders import Placed, Way
-    from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
-    from fiveshot.recognizer.photos.inputs import FoundClasses
-    from fiveshot.recognizer.photos.photo import Photo, Regions
+    from fiveshot.recognizer import (
+        ClassResult,
+        Delivered,
+        Evaluation,
+        FoundClasses,
+        Photo,
+        Placed,
+        Places,
+        Regions,
+        Way,
+        WrongPhoto,
+    )
     from fiveshot.values import Prediction
 
 WHY = 3  # learned photos that are named beside an answer
@@ -84,15 +92,14 @@ def predict(
                 code="unused_option",
             )
         _start_decoders(model, Path(photos[0]))
-        from fiveshot.recognizer import Recognizer
-        from fiveshot.recognizer.answers.delivery import Delivery, Places
+        from fiveshot.recognizer import Delivery, Places
 
         places = Places(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
         made = [folder for folder in (into, annotate) if folder is not None]
         found, count, bad = _asked(answer, photos, parts, made)
         if out is not None:
             answer.kept = f"{out} has the answers so far, and the same command goes on from there"
-        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        opened = answer.open_model(device=device, runtime=runtime, weights=weights, readonly=True)
         if strict:
             refuse_bad(bad)
         told: list[dict[str, Any]] = []
@@ -183,7 +190,7 @@ def put_back(
 
     Example: fiveshot put-back sorted
     """
-    from fiveshot.recognizer.answers.folders import put_back as undo
+    from fiveshot.recognizer import put_back as undo
 
     with answering("put-back", as_json=as_json) as answer:
         done = undo(folder, trusted=trust, dry_run=dry_run)
@@ -224,13 +231,14 @@ def evaluate(
 
     Example: fiveshot evaluate birds test-photos --mistakes mistakes.html
     """
-    from fiveshot.recognizer.photos.inputs import find_classes
+    from fiveshot.recognizer import find_classes
 
     if mistakes is not None:
         require_writable(mistakes)
     where = {"device": device, "runtime": runtime, "weights": weights}
     with answering_with("evaluate", model, as_json=as_json, readonly=True, **where) as (answer, recognizer):
-        from fiveshot.recognizer.evaluation import without_labels  # imported with the model by now
+        from fiveshot.recognizer import evaluate as evaluate_model
+        from fiveshot.recognizer import picture, without_labels
 
         found = find_classes(folder, nested=nested, without_labels=without_labels(model, folder))
         note_classes_left_out(answer, found, way=BY_NESTED)
@@ -238,14 +246,18 @@ def evaluate(
         if strict:
             refuse_bad(bad)
         with image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
-            measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
+            measured = evaluate_model(
+                recognizer, classes, progress=progress, on_bad=None if strict else bad.extend
+            )
         answer.result = to_json(measured)
         _tell(answer, measured)
         if mistakes is not None:
             from fiveshot.reports.page import write_mistakes
 
             photos = (photo for own in classes.values() for photo in own)
-            answer.result["mistakes"] = str(write_mistakes(mistakes, measured, photos, recognizer.picture))
+            answer.result["mistakes"] = str(
+                write_mistakes(mistakes, measured, photos, partial(picture, recognizer))
+            )
             answer.say(f"the mistakes are shown in {mistakes}")
         _note(answer, measured)
         answer.leave_out(bad, status=0 if skip_bad else 3)
@@ -328,7 +340,7 @@ class PartsAsked:
 
     def of(self, photos: Iterable[Photo]) -> Regions:
         """Return the parts of photos."""
-        from fiveshot.recognizer.photos.photo import read_boxes, regions_in, regions_of
+        from fiveshot.recognizer import read_boxes, regions_in, regions_of
 
         if self.file is None:
             return regions_in(photos, [Box.parse(text) for text in self.box or ()])
@@ -342,7 +354,7 @@ def _asked(
 
     Folders for what is ``made`` of the photos are passed over: an earlier run has filled them.
     """
-    from fiveshot.recognizer.photos.inputs import PhotoStream
+    from fiveshot.recognizer import PhotoStream
 
     stream = PhotoStream(inputs, but=made)
     note_others(answer, stream.others)
@@ -361,7 +373,7 @@ def parts_of_classes(
     """Return the parts of the photos of classes that are asked for, and what cannot be used of a file."""
     if not parts:
         return classes, []
-    from fiveshot.recognizer.photos.photo import class_regions
+    from fiveshot.recognizer import class_regions
 
     by_class, found = class_regions(classes, parts.of)
     _note_without(answer, found)
@@ -376,7 +388,7 @@ def _note_without(answer: Answer, found: Regions) -> None:
 def refuse_bad(bad: Sequence[BadImage]) -> None:
     """Refuse boxes that cannot be used."""
     if bad:
-        from fiveshot.recognizer.photos.embedding import refusal
+        from fiveshot.recognizer import refusal
 
         raise refusal(bad, len(bad))
 

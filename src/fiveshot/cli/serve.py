@@ -115,7 +115,7 @@ def label_studio(
 
 def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, **where: Any) -> None:
     """Serve a model until it is told to end; ``where`` is as for ``Recognizer.open``."""
-    from fiveshot.recognizer.photos.embedding import check_openable
+    from fiveshot.recognizer import check_openable
     from fiveshot.service.settings import address, listen
 
     check_openable(model, **where)

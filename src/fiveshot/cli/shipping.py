@@ -60,7 +60,7 @@ def export(
 
     Example: fiveshot export birds hf://me/birds
     """
-    from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer import export_onnx, export_web, push_to_hub
 
     with answering("export", model, as_json=as_json) as answer:
         published = file is not None and file.startswith(PLACES)
@@ -72,12 +72,12 @@ def export(
         if file == STANDARD_OUTPUT:
             options.refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
             _check_output(model, onnx=onnx, as_json=as_json)
-        with Recognizer.open(model, readonly=True, device="cpu") as recognizer:
+        with answer.open_model(readonly=True, device="cpu") as recognizer:
             if photos and not recognizer.show().keep_photos:
                 answer.note(f"{model} keeps no photos to take along")
             with status(f"exporting {model}"):
                 if web is not None:
-                    page = recognizer.export_web(web, title=title, overwrite=force)
+                    page = export_web(recognizer, web, title=title, overwrite=force)
                     answer.result = to_json(page)
                     try_it = f"python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(web))}"
                     answer.say(f"{web}: a page that loads {file_size(page.size)}; try it: {try_it}")
@@ -85,8 +85,8 @@ def export(
                 assert file is not None  # checked above
                 if published:
                     measured = None if evaluation is None else _results(evaluation)
-                    where = recognizer.push_to_hub(
-                        file, private=private, photos=photos, evaluation=measured, title=title
+                    where = push_to_hub(
+                        recognizer, file, private=private, photos=photos, evaluation=measured, title=title
                     )
                     answer.result = {"place": where}
                     answer.say(f"{model}: published at {where}")
@@ -96,7 +96,7 @@ def export(
                     return
                 written = [Path(file)]
                 if onnx:
-                    written.append(recognizer.export_onnx(file, overwrite=force))
+                    written.append(export_onnx(recognizer, file, overwrite=force))
                 else:
                     recognizer.export(file, photos=photos, overwrite=force)
         answer.result = {"files": [str(path) for path in written]}
@@ -176,16 +176,16 @@ def import_model(
 
     Example: fiveshot import hf://me/birds birds
     """
-    from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer import from_pretrained, import_file
 
     with answering("import", model, as_json=as_json) as answer:
         if file.startswith(PLACES):
             with status(f"fetching {file}"):
-                opened = Recognizer.from_pretrained(file, model, revision=revision)
+                opened = from_pretrained(file, model, revision=revision)
         else:
             options.refuse_unused(ctx, "is for the hub; leave it out", "revision")
             with status(f"importing {file}"):
-                opened = Recognizer.import_file(file, model)
+                opened = import_file(file, model)
         with opened as recognizer:
             info = recognizer.show()
         answer.result = to_json(info)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fiveshot.core import ClassStatistics
 from fiveshot.errors import InputError, StorageError
@@ -20,6 +20,9 @@ from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
 from fiveshot.recognizer.store.rows import Tables, photo_summary, read_features
 from fiveshot.recognizer.store.schema import LostModelError
 from fiveshot.work import one_thread
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer._recognizer import Recognizer
 
 
 class ConflictError(InputError):
@@ -224,3 +227,37 @@ class LiveModel:
         if previous is not None and self.folder.meta("state") == str(previous.state):
             return previous
         return read_contents(connection, self.folder.path, previous)
+
+
+def erase_pending(model: Recognizer) -> bool:
+    """Erase what forgetting had to leave in the files, if no other process reads it any more.
+
+    Every ``open`` to write and every change does so by itself; a process that waits for work may ask now and
+    then.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+
+    Returns
+    -------
+    bool
+        Whether nothing is left.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import erase_pending
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     erase_pending(birds)
+    True
+    """
+    folder = model.live.folder
+    with folder.reading():  # a model that is closed or damaged is refused in words
+        pending = folder.unsettled()
+    if pending is not None:
+        folder.settle_in_passing()
+        pending = folder.unsettled()
+    return pending is None

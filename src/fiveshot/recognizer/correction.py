@@ -43,6 +43,15 @@ NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"
 PAST_FORGET = "what came before is undone with past_forget=True (--past-forget)"
 
 
+def is_photo_id(text: str) -> bool:
+    """Tell whether a text is the id of a photo, or the number in it.
+
+    >>> is_photo_id("p17"), is_photo_id("17"), is_photo_id("owl.jpg")
+    (True, True, False)
+    """
+    return ID.fullmatch(text) is not None
+
+
 def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, for_good: bool) -> PhotoChange:
     """Take photos out of their classes; for good, out of every byte of the folder, those removed before too."""
     numbers = photo_numbers(ids, change.before)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import compress
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,16 @@ from fiveshot.errors import command
 from fiveshot.metrics import expected_calibration_error
 from fiveshot.recognizer.names import ALIKE
 from fiveshot.recognizer.photos.embedding import OnBad, look_at, told_good
+from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
 from fiveshot.values import Neighbor, Prediction
 from fiveshot.work import Progress
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer._recognizer import Recognizer
 
 COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
 
@@ -171,6 +175,65 @@ class Evaluation:
     other_folders: tuple[OtherFolder, ...] = ()
     learned_photos: int = 0
     levels: LevelResults | None = None
+
+
+def evaluate(
+    model: Recognizer,
+    classes: ClassInputs,
+    *,
+    nested: bool = False,
+    progress: Progress | None = None,
+    on_bad: OnBad | None = None,
+) -> Evaluation:
+    """Measure the model on labeled photos; classes it does not know test the rejection.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    classes : mapping, str or path
+        Photos by the name of their class, or a folder (or an archive) of class folders. A name may lack its
+        groups where just one class is called so.
+    nested : bool
+        As in ``learn_many``.
+    progress : callable, optional
+        Called with the number of photos looked at and the number of all.
+    on_bad : callable, optional
+        Called with the photos that cannot be used, as ``BadImage``: then the others are measured. Without it
+        such a photo is an error.
+
+    Returns
+    -------
+    Evaluation
+        The figures, which folders are not classes of the model, and how many photos it has learned.
+
+    Raises
+    ------
+    InputError
+        If a photo cannot be used, or the model knows no class yet.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import evaluate
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("red", "blue"):
+    ...     (folder / name).mkdir()
+    ...     Image.new("RGB", (64, 64), name).save(folder / name / "1.png")
+    >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+    ...     _ = colors.learn("red", folder / "red")
+    ...     measured = evaluate(colors, folder)
+    >>> measured.photos, measured.accuracy, measured.unknown_photos
+    (1, 1.0, 1)
+    """
+    advice = "" if isinstance(classes, Mapping) else without_labels(model.path, classes)
+    gathered, snapshot = gather_classes(classes, nested=nested, without_labels=advice), model.refresh()
+    snapshot.require_classes()
+    embedder = model.embedder_of(snapshot)
+    return evaluate_photos(snapshot, embedder, gathered, progress=progress, on_bad=on_bad)
 
 
 def without_labels(model: Path, folder: object) -> str:

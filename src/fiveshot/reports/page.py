@@ -17,8 +17,8 @@ from fiveshot.benchmark import RunRecord, find_runs
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import command, counted
 from fiveshot.loggers import flat
-from fiveshot.recognizer.evaluation import Evaluation
-from fiveshot.recognizer.photos.photo import Photo, reduced
+from fiveshot.recognizer import Evaluation, Photo
+from fiveshot.recognizer.photos.photo import reduced
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
 from fiveshot.reports._drawings import (
@@ -299,7 +299,7 @@ def write_mistakes(
     Examples
     --------
     >>> import tempfile
-    >>> from fiveshot.recognizer.evaluation import Evaluation
+    >>> from fiveshot.recognizer import Evaluation
     >>> measured = Evaluation(3, 0, 1.0, 1.0, 0.0, None, None, 0.0, (), ())
     >>> page = write_mistakes(Path(tempfile.mkdtemp()) / "mistakes.html", measured, [], lambda id: None)
     >>> "No photo was answered wrongly" in page.read_text(encoding="utf-8")

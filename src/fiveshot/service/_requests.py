@@ -20,8 +20,7 @@ from python_multipart.multipart import parse_options_header
 from fiveshot.data import Box, BytesSource
 from fiveshot.data.reduction import EXAMPLE
 from fiveshot.errors import InputError
-from fiveshot.recognizer.names import check_name, target_name
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer import Photo, check_name, target_name
 from fiveshot.service._errors import ApiError, busy, too_large
 from fiveshot.service._gate import SLASH
 from fiveshot.service._schemas import BOXES, FIELD

@@ -14,11 +14,17 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fiveshot.backbones import Embedder
-from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.review import review_model
-from fiveshot.recognizer.sorting import sort_rows
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_kept
+from fiveshot.recognizer import (
+    ModelReader,
+    Photo,
+    PhotoRecord,
+    Snapshot,
+    apply_review,
+    keep_photos,
+    photo_features,
+    review_model,
+    sort_rows,
+)
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, not_found, too_large
 from fiveshot.service._requests import StrictRoute, checked_name, read_uploads
@@ -57,7 +63,7 @@ class Reviews:
             if self._known is None or self._known[0] != key:
                 if not len(snapshot.memory.labels):
                     raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
-                decided = frozenset() if kept else await self._engine.read(read_kept)
+                decided = frozenset() if kept else await self._engine.read(ModelReader.kept)
                 self._known = key, await asyncio.to_thread(review_model, snapshot, decided)
             return self._known[1]
 
@@ -72,7 +78,7 @@ class Reviews:
         missing = set(ids or ()) - {one.photo for one in wanted}
         if missing:
             raise not_found(f"nothing is suggested about {', '.join(sorted(missing)[:5])}")
-        return await self._engine.change_photos(lambda model: model.apply(wanted))
+        return await self._engine.change_photos(lambda model: apply_review(model, wanted))
 
 
 @dataclass(eq=False)
@@ -273,7 +279,7 @@ async def review(
 @second_look_routes.post("/review/keep", **documented("review", 404, 409, 415, example="photos_changed"))
 async def keep(service: TheService, wanted: Keep) -> PhotosMade:
     """Keep photos: a review does not suggest them again for this finding. It can be undone."""
-    return await service.engine.change_photos(lambda model: model.keep(wanted.ids, wanted.finding))
+    return await service.engine.change_photos(lambda model: keep_photos(model, wanted.ids, wanted.finding))
 
 
 @second_look_routes.post("/review/apply", **documented("review", 404, 409, 415, example="photos_changed"))

@@ -19,9 +19,7 @@ from fastapi import APIRouter, Body, Depends, Request
 
 from fiveshot.data import Box, BytesSource
 from fiveshot.errors import FiveshotError, InputError, is_number, one_line
-from fiveshot.recognizer.names import NONE, target_name
-from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.levels import levels_of, short_name
+from fiveshot.recognizer import NONE, Photo, levels_of, short_name, target_name
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, busy, too_large
 from fiveshot.service._requests import shown_name

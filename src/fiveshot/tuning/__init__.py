@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fiveshot.tuning.execution import Execution
     from fiveshot.tuning.first_task import Selection, tune
     from fiveshot.tuning.material import FewShotTest, Fold, Material, few_shot_score, open_material
+    from fiveshot.tuning.models import create_tuned, retune
 
 __all__ = [
     "TUNE_RECIPES",
@@ -32,10 +33,12 @@ __all__ = [
     "TuneResult",
     "TuningLog",
     "TuningRun",
+    "create_tuned",
     "few_shot_score",
     "get_recipe",
     "open_material",
     "parse_setting",
+    "retune",
     "tune",
 ]
 
@@ -44,6 +47,8 @@ _MODULES = ("execution", "material", "_run", "first_task")
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("create_tuned", "retune"):  # they refuse what does not fit before PyTorch is asked for
+        return imported_name(__name__, ("models",), name, __all__)
     if name in __all__:
         import_extra("torch")
     return imported_name(__name__, _MODULES, name, __all__)

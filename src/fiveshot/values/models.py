@@ -146,7 +146,7 @@ class RejectedAt:
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     for name in ("owl", "wren", "kite", "rook"):
     ...         _ = birds.learn_features(name, rng.normal(size=320) + rng.normal(size=(5, 320)))
-    ...     [birds.rejected_at(rate).rejected for rate in (0.05, 0.2, 0.5)]
+    ...     [birds.snapshot.rejected_at(rate).rejected for rate in (0.05, 0.2, 0.5)]
     [0, 3, 9]
     """
 

@@ -119,13 +119,14 @@ class Review:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import review
     >>> rng = np.random.default_rng(0)
     >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
     ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
-    ...     review = birds.review()
-    >>> [(one.kind, one.photo, one.label, one.to) for one in review.suggestions if one.kind == "mixed-up"]
+    ...     found = review(birds)
+    >>> [(one.kind, one.photo, one.label, one.to) for one in found.suggestions if one.kind == "mixed-up"]
     [('mixed-up', 'p18', 'wren', 'owl')]
     """
 

@@ -80,11 +80,12 @@ class Sorting:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import sort_features
     >>> rng = np.random.default_rng(0)
     >>> owl, wren = rng.normal(size=(2, 1, 320))
     >>> photos = np.concatenate([owl + 0.3 * rng.normal(size=(5, 320)), wren + 0.3 * rng.normal(size=(4, 320))])
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     sorting = birds.sort_features(photos)
+    ...     sorting = sort_features(birds, photos)
     >>> [(group.id, sorted(group.photos)) for group in sorting.groups]
     [('g0', [0, 1, 2, 3, 4]), ('g5', [5, 6, 7, 8])]
     """

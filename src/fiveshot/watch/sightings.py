@@ -21,10 +21,7 @@ from typing import Any, TextIO
 
 from fiveshot.data import FileSource, ImageError
 from fiveshot.errors import FiveshotError, InputError, is_number
-from fiveshot.recognizer import LostModelError, Recognizer
-from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.levels import check_sure, levels_of
-from fiveshot.recognizer.recognition.snapshot import check_top
+from fiveshot.recognizer import LostModelError, Photo, Recognizer, check_sure, check_top, levels_of
 from fiveshot.storage import attempting
 from fiveshot.values import Prediction, to_json
 from fiveshot.watch.mqtt import MqttSettings, Publisher

@@ -20,8 +20,7 @@ from fiveshot.data.folders import is_image
 from fiveshot.data.sources import FileSource
 from fiveshot.errors import InputError, is_number
 from fiveshot.extras import import_extra
-from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer import SYSTEM_FOLDERS, Photo
 from fiveshot.storage import attempting
 from fiveshot.values import to_json
 from fiveshot.web import Fetcher, FetchLimits

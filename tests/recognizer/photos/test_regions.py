@@ -17,6 +17,7 @@ from fiveshot.data import Box, FileSource, ImageError
 from fiveshot.data.decoding import nothing
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import InputError
+from fiveshot.recognizer import evaluate, import_file
 from fiveshot.recognizer.photos.inputs import find_photos
 from fiveshot.recognizer.photos.photo import Photo, read_boxes, reduced, regions_of
 from fiveshot.values import to_json
@@ -242,8 +243,8 @@ def test_parts_are_learned_measured_and_kept(tmp_path: Path) -> None:
         assert [one.label for one in answers] == ["red", "blue"]
         assert [one.box for one in answers] == [(0, 0, 32, 32), (0.5, 0, 0.5, 1)]
         assert to_json(answers[0])["box"] == [0, 0, 32, 32]
-        measured = colors.evaluate({"red": [left], "blue": [right]})
+        measured = evaluate(colors, {"red": [left], "blue": [right]})
         assert (measured.accuracy, measured.learned_photos) == (1.0, 1)
         colors.export(tmp_path / "out.fiveshot", photos=True)
-    with Recognizer.import_file(tmp_path / "out.fiveshot", tmp_path / "again") as again:
+    with import_file(tmp_path / "out.fiveshot", tmp_path / "again") as again:
         assert again.predict(left)[0].label == "red"

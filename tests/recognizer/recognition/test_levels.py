@@ -10,7 +10,7 @@ import pytest
 from models import photos
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, group_classes
 from fiveshot.recognizer.evaluation import evaluate_features
 from fiveshot.recognizer.recognition.levels import Groups, full_names, grouped_names, levels_of, read_parents
 from fiveshot.values import to_json
@@ -160,7 +160,7 @@ def test_classes_get_the_path_of_their_parents(make: Callable[..., Recognizer], 
     answers = model.predict_features(photos("barn owl", 3, seed=5))
     parents = {"barn owl": "owl", "tawny owl": "owl", "owl": "bird", "kite": "bird"}
     renamed = {"barn owl": "bird/owl/barn owl", "tawny owl": "bird/owl/tawny owl"}
-    assert model.group(parents) == renamed
+    assert group_classes(model, parents) == renamed
     assert model.snapshot.classes == ("bird/owl/barn owl", "bird/owl/tawny owl", "wren")
     after = model.predict_features(photos("barn owl", 3, seed=5))
     for one, other in zip(answers, after, strict=True):
@@ -168,9 +168,9 @@ def test_classes_get_the_path_of_their_parents(make: Callable[..., Recognizer], 
             (each.label, each.probability) for each in other.candidates
         ]
     state = model.snapshot.state
-    assert model.group(parents) == {}
+    assert group_classes(model, parents) == {}
     assert model.snapshot.state == state
-    assert model.group({"tawny owl": ""}) == {"bird/owl/tawny owl": "tawny owl"}
+    assert group_classes(model, {"tawny owl": ""}) == {"bird/owl/tawny owl": "tawny owl"}
     model.undo()
     assert model.undo().action == "rename"
     assert model.snapshot.classes == ("barn owl", "tawny owl", "wren")

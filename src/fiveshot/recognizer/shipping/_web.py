@@ -95,7 +95,7 @@ def check_folder(folder: FilePath, *, overwrite: bool) -> Path:
     return target
 
 
-def export_web(
+def write_web(
     embedder: Embedder, snapshot: Snapshot, folder: FilePath, *, title: str, overwrite: bool = False
 ) -> WebExport:
     """Write a folder for any web server: a page, the graph with weights of 8 bits, and what runs it."""
