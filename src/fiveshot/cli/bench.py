@@ -119,7 +119,7 @@ def bench(
     if images is not None:
         features = _extracted(images, features, skip_bad)
     with status("reading the features"):
-        from fiveshot.benchmark.job import choose_features, choose_protocol, make_jobs
+        from fiveshot.benchmark import choose_features, choose_protocol, make_jobs
 
         source = choose_features(features, protocol)
         changes = {
@@ -187,8 +187,7 @@ def draws(seeds: int | None, *, full: bool) -> int:
 
 def followed(run: RunJobs, jobs: Sequence[Job], out: Path, *, fresh: bool = False) -> Iterator[Outcome]:
     """Run jobs, saying how long it may take, how far it is, and what each run found."""
-    from fiveshot.benchmark.record import is_finished
-    from fiveshot.benchmark.run import estimated_seconds
+    from fiveshot.benchmark import estimated_seconds, is_finished
 
     with status("looking for finished runs"):
         waiting = {job for job in jobs if fresh or not is_finished(out / job.folder)}
@@ -327,8 +326,7 @@ def paper(
     if target == "ablation-M":
         options.refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
     with status("loading"):
-        from fiveshot.benchmark import sweep
-        from fiveshot.benchmark.run import MINUTE
+        from fiveshot.benchmark import MINUTE, sweep
         from fiveshot.reports import make_paper
 
     made = make_paper(

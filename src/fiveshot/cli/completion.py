@@ -108,7 +108,7 @@ def paper_targets() -> list[str]:
     >>> paper_targets()[:2]
     ['table1', 'table2']
     """
-    from fiveshot.reports.paper_plan import FURTHER_TARGETS, TARGETS
+    from fiveshot.reports import FURTHER_TARGETS, TARGETS
 
     return [*TARGETS, "all", *FURTHER_TARGETS]
 

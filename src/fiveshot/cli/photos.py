@@ -252,7 +252,7 @@ def evaluate(
         answer.result = to_json(measured)
         _tell(answer, measured)
         if mistakes is not None:
-            from fiveshot.reports.page import write_mistakes
+            from fiveshot.reports import write_mistakes
 
             photos = (photo for own in classes.values() for photo in own)
             answer.result["mistakes"] = str(

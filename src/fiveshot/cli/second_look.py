@@ -72,7 +72,7 @@ def review(
             found = review_model(recognizer, kept=kept)
         answer.result = {"review": to_json(found)}
         if page is not None:
-            from fiveshot.reports.page import write_review
+            from fiveshot.reports import write_review
 
             with status("writing the page"):
                 shown = write_review(page, found, partial(picture, recognizer), model=model)

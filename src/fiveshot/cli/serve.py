@@ -22,10 +22,8 @@ from fiveshot.errors import FiveshotError, StorageError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
-    from fiveshot.service import Settings
-    from fiveshot.service.label_studio import StudioSettings
-    from fiveshot.watch.sightings import Sighting
-    from fiveshot.watch.sources import Notice
+    from fiveshot.service import Settings, StudioSettings
+    from fiveshot.watch import Notice, Sighting
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # that every service needs
 OfBroker = partial(Option, rich_help_panel="MQTT and Home Assistant")
@@ -58,8 +56,7 @@ def serve(
     Example: fiveshot serve birds
     """
     from fiveshot.extras import require_extra
-    from fiveshot.service import RequestLimits, Settings
-    from fiveshot.service.settings import MIB
+    from fiveshot.service import MIB, RequestLimits, Settings
 
     require_extra(*LIBRARIES, extra="serve")
     limits = RequestLimits(
@@ -104,7 +101,7 @@ def label_studio(
     from fiveshot.service import Settings
 
     require_extra(*LIBRARIES, "httpx", extra="label-studio")
-    from fiveshot.service.label_studio import StudioSettings
+    from fiveshot.service import StudioSettings
 
     settings = Settings(host=host, port=port, token=token)
     place = StudioSettings(studio, key, tuple(allow_host or ()))
@@ -116,7 +113,7 @@ def label_studio(
 def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, **where: Any) -> None:
     """Serve a model until it is told to end; ``where`` is as for ``Recognizer.open``."""
     from fiveshot.recognizer import check_openable
-    from fiveshot.service.settings import address, listen
+    from fiveshot.service import address, listen
 
     check_openable(model, **where)
     if not os.access(model, os.W_OK):
@@ -137,8 +134,7 @@ def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, 
         echo("Ctrl-C ends it" if studio else "open that address in a browser; Ctrl-C ends it")
         if settings.token is not None:
             echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
-        from fiveshot.service import create_app
-        from fiveshot.service.server import make_server
+        from fiveshot.service import create_app, make_server
 
         make_server(create_app(open_model, settings, studio), settings).run(sockets=[sock])
 
@@ -206,11 +202,9 @@ def watch(
 
         require_extra("watchfiles", "paho", "httpx", extra="watch")
         from fiveshot.recognizer import Recognizer
-        from fiveshot.watch.mqtt import MqttSettings
-        from fiveshot.watch.sightings import Command, Watching
-        from fiveshot.watch.sightings import watch as watch_source
-        from fiveshot.watch.sources import credentials as login
-        from fiveshot.watch.sources import open_source
+        from fiveshot.watch import Command, MqttSettings, Watching, open_source
+        from fiveshot.watch import credentials as login
+        from fiveshot.watch import watch as watch_source
 
         _refuse_unused(ctx, place, run, mqtt)
         broker = None
@@ -291,7 +285,7 @@ def _refuse_unused(ctx: Context, place: str, run: str | None, mqtt: str | None) 
 
 
 def _print_line(event: Sighting | Notice) -> None:
-    from fiveshot.watch.sightings import json_line
+    from fiveshot.watch import json_line
 
     echo(json_line(event.as_dict()))
 

@@ -17,8 +17,7 @@ from fiveshot.loggers import Loggers
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneSpec
     from fiveshot.data import ImageDataset
-    from fiveshot.tuning import TuneResult, TuningLog
-    from fiveshot.tuning.material import HeldOut
+    from fiveshot.tuning import HeldOut, TuneResult, TuningLog
 
 
 @when_stopped("finished epochs are kept, and the same command with --resume goes on from there")
@@ -98,8 +97,7 @@ def tune(
     preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
     spec = BackboneSpec(backbone or DEFAULT, weights=weights, preprocessing=preprocessing)
     with status("loading PyTorch"):
-        from fiveshot.tuning import Execution
-        from fiveshot.tuning.execution import started_by_launcher
+        from fiveshot.tuning import Execution, started_by_launcher
 
     if started_by_launcher() and ":" in device:
         options.refuse_unused(
@@ -138,8 +136,8 @@ def _tune_here(
     import torch
 
     from fiveshot.backbones import load_backbone
+    from fiveshot.tuning import make_accelerator, started_by_launcher
     from fiveshot.tuning import tune as tune_adapters
-    from fiveshot.tuning.execution import make_accelerator, started_by_launcher
 
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from fiveshot.data.decoder_process import Reduced, Reduction
     from fiveshot.data.decoding import MAX_PIXELS, decode
-    from fiveshot.data.folders import open_images
+    from fiveshot.data.folders import is_image, open_images
     from fiveshot.data.reduction import Box
     from fiveshot.data.registry import (
         DatasetSpec,
@@ -74,6 +74,7 @@ __all__ = [
     "fetch",
     "gaussian_classes",
     "gaussian_parameters",
+    "is_image",
     "match_names",
     "open_dataset",
     "open_images",

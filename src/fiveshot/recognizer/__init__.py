@@ -3,6 +3,9 @@
 :class:`Recognizer` has the verbs of every day. What is done less often is a function of a model, such as
 ``review(model)``, ``evaluate(model, folder)`` or ``export_onnx(model, file)``. Each name is imported when it is
 used: the command line asks for an error or a name long before it needs a model.
+
+Names in ``__all__`` are for everybody. The others are for the packages of fiveshot above this one, which import
+nothing from the modules in here.
 """
 
 from __future__ import annotations
@@ -12,54 +15,84 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
-    from fiveshot.recognizer.adapting import TrainingPhotos, adopt_adapter, training_photos
-    from fiveshot.recognizer.advice import check_kinds, review_model
-    from fiveshot.recognizer.answers.delivery import Delivered, Delivery, Places
-    from fiveshot.recognizer.answers.folders import ClassFolders, Placed, PutBack, Way, put_back
+    from fiveshot.recognizer.adapting import TrainingPhotos as TrainingPhotos
+    from fiveshot.recognizer.adapting import adopt_adapter as adopt_adapter
+    from fiveshot.recognizer.adapting import training_photos
+    from fiveshot.recognizer.advice import check_kinds as check_kinds
+    from fiveshot.recognizer.advice import review_model as review_model
+    from fiveshot.recognizer.answers.delivery import Delivered as Delivered
+    from fiveshot.recognizer.answers.delivery import Delivery as Delivery
+    from fiveshot.recognizer.answers.delivery import Places as Places
+    from fiveshot.recognizer.answers.folders import ClassFolders as ClassFolders
+    from fiveshot.recognizer.answers.folders import Placed as Placed
+    from fiveshot.recognizer.answers.folders import PutBack as PutBack
+    from fiveshot.recognizer.answers.folders import Way as Way
+    from fiveshot.recognizer.answers.folders import put_back as put_back
     from fiveshot.recognizer.change import ConflictError, NotErasedError, erase_pending
     from fiveshot.recognizer.checking import Finding, check_model
-    from fiveshot.recognizer.correction import NotUndoableError, is_photo_id
-    from fiveshot.recognizer.creation import (
-        MAY_BE_SEEN,
-        BaseWork,
-        base_images,
-        check_new_model,
-        with_held_back,
-        with_unseen,
-    )
-    from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto, evaluate, without_labels
-    from fiveshot.recognizer.glance import database_error, database_look, is_model, stored_names, stored_state
-    from fiveshot.recognizer.names import NONE, check_name, similar_name, target_name
-    from fiveshot.recognizer.photos.embedding import backbone_record, check_openable, refusal
-    from fiveshot.recognizer.photos.inputs import (
-        SYSTEM_FOLDERS,
-        ClassInputs,
-        FoundClasses,
-        PhotoInputs,
-        PhotoStream,
-        find_classes,
-        find_photos,
-    )
-    from fiveshot.recognizer.photos.photo import (
-        Photo,
-        Region,
-        Regions,
-        class_regions,
-        read_boxes,
-        regions_in,
-        regions_of,
-    )
+    from fiveshot.recognizer.correction import NotUndoableError
+    from fiveshot.recognizer.correction import is_photo_id as is_photo_id
+    from fiveshot.recognizer.creation import MAY_BE_SEEN as MAY_BE_SEEN
+    from fiveshot.recognizer.creation import BaseWork as BaseWork
+    from fiveshot.recognizer.creation import base_images as base_images
+    from fiveshot.recognizer.creation import check_new_model as check_new_model
+    from fiveshot.recognizer.creation import with_held_back as with_held_back
+    from fiveshot.recognizer.creation import with_unseen as with_unseen
+    from fiveshot.recognizer.evaluation import ClassResult as ClassResult
+    from fiveshot.recognizer.evaluation import Evaluation, evaluate
+    from fiveshot.recognizer.evaluation import WrongPhoto as WrongPhoto
+    from fiveshot.recognizer.evaluation import without_labels as without_labels
+    from fiveshot.recognizer.glance import database_error as database_error
+    from fiveshot.recognizer.glance import database_look as database_look
+    from fiveshot.recognizer.glance import is_model as is_model
+    from fiveshot.recognizer.glance import stored_names as stored_names
+    from fiveshot.recognizer.glance import stored_state as stored_state
+    from fiveshot.recognizer.names import NONE
+    from fiveshot.recognizer.names import check_name as check_name
+    from fiveshot.recognizer.names import similar_name as similar_name
+    from fiveshot.recognizer.names import target_name as target_name
+    from fiveshot.recognizer.photos.embedding import backbone_record as backbone_record
+    from fiveshot.recognizer.photos.embedding import check_openable as check_openable
+    from fiveshot.recognizer.photos.embedding import refusal as refusal
+    from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS as SYSTEM_FOLDERS
+    from fiveshot.recognizer.photos.inputs import ClassInputs as ClassInputs
+    from fiveshot.recognizer.photos.inputs import FoundClasses as FoundClasses
+    from fiveshot.recognizer.photos.inputs import PhotoInputs as PhotoInputs
+    from fiveshot.recognizer.photos.inputs import PhotoStream as PhotoStream
+    from fiveshot.recognizer.photos.inputs import find_classes as find_classes
+    from fiveshot.recognizer.photos.inputs import find_photos as find_photos
+    from fiveshot.recognizer.photos.photo import Photo, Region
+    from fiveshot.recognizer.photos.photo import Regions as Regions
+    from fiveshot.recognizer.photos.photo import class_regions as class_regions
+    from fiveshot.recognizer.photos.photo import read_boxes as read_boxes
+    from fiveshot.recognizer.photos.photo import regions_in as regions_in
+    from fiveshot.recognizer.photos.photo import regions_of as regions_of
     from fiveshot.recognizer.reading import ModelReader, picture, thumbnails
-    from fiveshot.recognizer.recognition.levels import check_sure, levels_of, read_parents, short_name
-    from fiveshot.recognizer.recognition.rejection import Rejection, can_reject, fit_rejection, thresholds_note
-    from fiveshot.recognizer.recognition.snapshot import Snapshot, check_top, head_record, require_statistics_head
+    from fiveshot.recognizer.recognition.levels import check_sure as check_sure
+    from fiveshot.recognizer.recognition.levels import levels_of as levels_of
+    from fiveshot.recognizer.recognition.levels import read_parents as read_parents
+    from fiveshot.recognizer.recognition.levels import short_name as short_name
+    from fiveshot.recognizer.recognition.rejection import Rejection as Rejection
+    from fiveshot.recognizer.recognition.rejection import can_reject as can_reject
+    from fiveshot.recognizer.recognition.rejection import fit_rejection as fit_rejection
+    from fiveshot.recognizer.recognition.rejection import thresholds_note as thresholds_note
+    from fiveshot.recognizer.recognition.snapshot import Snapshot
+    from fiveshot.recognizer.recognition.snapshot import check_top as check_top
+    from fiveshot.recognizer.recognition.snapshot import head_record as head_record
+    from fiveshot.recognizer.recognition.snapshot import require_statistics_head as require_statistics_head
     from fiveshot.recognizer.sharing import export_onnx, export_web, from_pretrained, import_file, push_to_hub
     from fiveshot.recognizer.shipping._merging import MergeReport
     from fiveshot.recognizer.shipping._web import WebExport
-    from fiveshot.recognizer.sorting import place_sorted, sort_rows
-    from fiveshot.recognizer.store.folder import create_model, free_folder
-    from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
-    from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, photo_id
+    from fiveshot.recognizer.sorting import place_sorted
+    from fiveshot.recognizer.sorting import sort_rows as sort_rows
+    from fiveshot.recognizer.store.folder import create_model as create_model
+    from fiveshot.recognizer.store.folder import free_folder as free_folder
+    from fiveshot.recognizer.store.manifest import HeadRecord as HeadRecord
+    from fiveshot.recognizer.store.manifest import Manifest as Manifest
+    from fiveshot.recognizer.store.manifest import Options as Options
+    from fiveshot.recognizer.store.rows import PhotoRecord
+    from fiveshot.recognizer.store.rows import photo_features as photo_features
+    from fiveshot.recognizer.store.rows import photo_id as photo_id
     from fiveshot.recognizer.store.schema import LostModelError
     from fiveshot.recognizer.teaching import (
         apply_review,
@@ -227,107 +260,43 @@ _MODULES = {
 }
 
 __all__ = [
-    "MAY_BE_SEEN",
     "NONE",
-    "SYSTEM_FOLDERS",
-    "BaseWork",
-    "ClassFolders",
-    "ClassInputs",
-    "ClassResult",
     "ConflictError",
-    "Delivered",
-    "Delivery",
     "Evaluation",
     "Finding",
-    "FoundClasses",
-    "HeadRecord",
     "LostModelError",
-    "Manifest",
     "MergeReport",
     "ModelReader",
     "NotErasedError",
     "NotUndoableError",
-    "Options",
     "Photo",
-    "PhotoInputs",
     "PhotoRecord",
-    "PhotoStream",
-    "Placed",
-    "Places",
-    "PutBack",
     "Recognizer",
     "Region",
-    "Regions",
-    "Rejection",
     "Snapshot",
-    "TrainingPhotos",
-    "Way",
     "WebExport",
-    "WrongPhoto",
-    "adopt_adapter",
     "apply_review",
-    "backbone_record",
-    "base_images",
-    "can_reject",
-    "check_kinds",
     "check_model",
-    "check_name",
-    "check_new_model",
-    "check_openable",
-    "check_sure",
-    "check_top",
-    "class_regions",
     "correct_seen",
-    "create_model",
-    "database_error",
-    "database_look",
     "erase_pending",
     "evaluate",
     "export_onnx",
     "export_web",
-    "find_classes",
-    "find_photos",
-    "fit_rejection",
-    "free_folder",
     "from_pretrained",
     "group_classes",
-    "head_record",
     "import_file",
-    "is_model",
-    "is_photo_id",
     "keep_photos",
     "learn_seen",
     "learn_sorted",
-    "levels_of",
-    "photo_features",
-    "photo_id",
     "photo_ids",
     "picture",
     "place_sorted",
     "push_to_hub",
-    "put_back",
-    "read_boxes",
-    "read_parents",
-    "refusal",
-    "regions_in",
-    "regions_of",
-    "require_statistics_head",
     "review",
-    "review_model",
-    "short_name",
-    "similar_name",
     "sort_features",
     "sort_photos",
-    "sort_rows",
-    "stored_names",
-    "stored_state",
-    "target_name",
-    "thresholds_note",
     "thumbnails",
     "training_photos",
-    "with_held_back",
-    "with_unseen",
-    "without_labels",
 ]
 
 

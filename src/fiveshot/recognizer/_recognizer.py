@@ -281,6 +281,14 @@ class Recognizer:
         -------
         Embedder
             The backbone.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     birds.embedder_of(birds.snapshot).width
+        320
         """
         with self._embedder_lock:
             record = snapshot.manifest.backbone

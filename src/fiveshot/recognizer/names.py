@@ -11,7 +11,8 @@ from fiveshot.errors import InputError
 
 MAX_LENGTH = 200  # characters; names are stored as text and never used in paths
 ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
-NONE = "none of these"  # under which photos are kept that show no class
+NONE = "none of these"
+"""The name of photos that show no class, where a name of a class is asked for."""
 _ANSWERS = frozenset({"unknown", "none", NONE})  # what is said of a photo instead of a class
 
 _REFUSED = {

@@ -75,6 +75,14 @@ def place_sorted(
         When nothing of this name was sorted.
     StorageError
         When the folder cannot be written to; what was placed before is in its journal.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot.recognizer import place_sorted
+    >>> from fiveshot.values import Sorting
+    >>> place_sorted(Sorting((), (), (), ()), tempfile.mkdtemp(), dry_run=True).there
+    0
     """
     labels = {one.photo: one.label for one in sorting.known}
     labels |= {photo: name for place, name in (names or {}).items() for photo in sorting.photos_of(place)}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from fiveshot.backbones import Embedder
-from fiveshot.core.labels import python_labels
 from fiveshot.data import ImageError
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import (
@@ -422,8 +421,7 @@ def list_classes(snapshot: Snapshot) -> list[ServedClass]:
     contents = snapshot.contents
     statistics = contents.memory.statistics
     found = []
-    for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
-        name = str(label)
+    for name, summary in zip(snapshot.classes, statistics.summaries, strict=True):
         row = contents.by_name.get(name)
         changed = row.changed if row is not None else 0
         found.append(ServedClass(name, summary.count, name in contents.base_file, 0, changed))

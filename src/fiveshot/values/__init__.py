@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fiveshot.values.codec import from_json, to_json
+from fiveshot.values.codec import make_converter as make_converter
+from fiveshot.values.codec import read_value as read_value
 from fiveshot.values.learning import Duplicate, LearnReport, Verdict
 from fiveshot.values.models import ClassInfo, HistoryEntry, ModelInfo, RejectedAt
 from fiveshot.values.photos import BadImage, PhotoChange, PhotoInfo

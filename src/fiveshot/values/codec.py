@@ -71,10 +71,10 @@ def from_json(kind: type[T], values: Any) -> T:
     Traceback (most recent call last):
     fiveshot.errors.InputError: a Neighbor cannot be read: 'label' is missing; 'likeness' is 'much', not float
     """
-    return read(_converter(), kind, values)
+    return read_value(_converter(), kind, values)
 
 
-def read(converter: Converter, kind: type[T], values: Any) -> T:
+def read_value(converter: Converter, kind: type[T], values: Any) -> T:
     """Return what a converter makes of plain values, or say in a sentence what is wrong with them."""
     from cattrs import BaseValidationError, transform_error
 

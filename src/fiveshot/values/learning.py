@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["clear", "close", "confused", "unknown"]
+"""How well a class stands apart from the others, in a word."""
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A photo that is there twice: ``label`` is the class of the other one, ``of`` its name where it is known."""
+    """A photo that is there twice: ``label`` is the class of the other one, ``of`` its name where it is known.
+
+    >>> Duplicate("a.jpg", "owl", same_file=True).label
+    'owl'
+    """
 
     photo: str
     label: str

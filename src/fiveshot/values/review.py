@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 ReviewFinding = Literal["mixed-up", "harmful", "duplicates", "outliers"]
+"""What a review may find about a photo."""
 FINDINGS: tuple[ReviewFinding, ...] = get_args(ReviewFinding)
+"""All of these, in the order in which they are told."""
 FOUND: dict[ReviewFinding, str] = {  # what the photos do
     "mixed-up": "fit another class better",
     "harmful": "keep others from being recognized",
     "duplicates": "are there twice",
     "outliers": "are unlike the rest of their class",
 }
+"""Each of them in words."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class ReviewedClass:
 
     ``accuracy`` is None for a single photo. ``expected`` begins with the accuracy expected now; it is empty where
     there is nothing to be confused with. ``gain`` is what one more photo is expected to bring.
+
+    >>> ReviewedClass("owl", photos=5, accuracy=0.8).accuracy
+    0.8
     """
 
     name: str
@@ -73,7 +79,11 @@ class ReviewedClass:
 
 @dataclass(frozen=True)
 class TellingPhoto:
-    """A photo that was taken for another class when it was left out, and the photo of that class most like it."""
+    """A photo that was taken for another class when it was left out, and the photo of that class most like it.
+
+    >>> TellingPhoto("p7", "owl", "wren", 0.6, beside="p2").taken_for
+    'wren'
+    """
 
     photo: str
     label: str
@@ -84,7 +94,11 @@ class TellingPhoto:
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Two classes whose photos were taken for each other, and the photos that tell."""
+    """Two classes whose photos were taken for each other, and the photos that tell.
+
+    >>> ConfusedPair(("owl", "wren"), 3, ()).count
+    3
+    """
 
     classes: tuple[str, str]
     count: int

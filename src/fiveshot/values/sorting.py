@@ -11,7 +11,11 @@ from fiveshot.values.photos import BadImage
 
 @dataclass(frozen=True)
 class KnownPhoto:
-    """A photo that shows a known class, by its number among those that were sorted."""
+    """A photo that shows a known class, by its number among those that were sorted.
+
+    >>> KnownPhoto(3, "owl", 0.9).label
+    'owl'
+    """
 
     photo: int
     label: str
@@ -20,7 +24,11 @@ class KnownPhoto:
 
 @dataclass(frozen=True)
 class PhotoGroup:
-    """Photos of something that is not known, the most typical first. The id holds while photos are added."""
+    """Photos of something that is not known, the most typical first. The id holds while photos are added.
+
+    >>> PhotoGroup("g3", (3, 5)).photos
+    (3, 5)
+    """
 
     id: str
     photos: tuple[int, ...]
@@ -28,7 +36,11 @@ class PhotoGroup:
 
 @dataclass(frozen=True)
 class Question:
-    """A photo to name, those that the name is for as well, how much that teaches, and what it may be."""
+    """A photo to name, those that the name is for as well, how much that teaches, and what it may be.
+
+    >>> Question(3, (5, 8), 0.7, guess="owl").companions
+    (5, 8)
+    """
 
     photo: int
     companions: tuple[int, ...]
@@ -38,7 +50,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Since:
-    """What has changed in a folder since it was sorted the last time, in photos."""
+    """What has changed in a folder since it was sorted the last time, in photos.
+
+    >>> Since(new=2, gone=0, changed=1).new
+    2
+    """
 
     new: int
     gone: int

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-from fiveshot.data import BytesSource
-from fiveshot.data.folders import is_image
-from fiveshot.data.sources import FileSource
+from fiveshot.data import BytesSource, FileSource, is_image
 from fiveshot.errors import InputError, is_number
 from fiveshot.extras import import_extra
 from fiveshot.recognizer import SYSTEM_FOLDERS, Photo

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 from fiveshot import __version__
 from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.recognizer.names import similar_name
-from fiveshot.values.codec import make_converter, read
+from fiveshot.values import make_converter, read_value
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -139,7 +139,7 @@ class Manifest:
                 code="other_format",
             )
         try:
-            manifest = read(_strict_converter(), cls, values)
+            manifest = read_value(_strict_converter(), cls, values)
         except InputError as error:
             raise _damaged(where, error.message) from error
         missing = _entries(tomllib.loads(manifest.to_toml())) - _entries(values)
