@@ -13,7 +13,7 @@ import pytest
 WORK = """
 import sys, time
 from fiveshot.cli import output
-output.PATIENCE = {patience}
+output.BAR_DELAY = {patience}
 with output.image_bar("looking at 3 photos") as show:
     for done in range(4):
         time.sleep(0.01)

@@ -51,7 +51,7 @@ Result = TypeVar("Result")
 
 OnTuning = Callable[["TuneProgress"], None]
 KEPT = "what was finished is kept, and the same command goes on from there"
-PATIENCE = 0.5  # seconds before a bar is drawn
+BAR_DELAY = 0.5  # seconds before a bar is drawn
 
 
 def prepare_streams() -> None:
@@ -383,7 +383,7 @@ class Bar:
         if not self._shown:
             return
         if self._drawn is None:
-            if time.monotonic() - self._begun < PATIENCE:
+            if time.monotonic() - self._begun < BAR_DELAY:
                 return
             self._drawn = self._start()
             # What was finished before the first call must not count as speed.

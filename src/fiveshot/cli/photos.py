@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         Delivered,
         Evaluation,
         FoundClasses,
+        OutputTargets,
         Photo,
         Placed,
-        Places,
         Regions,
         Way,
         WrongPhoto,
@@ -92,9 +92,9 @@ def predict(
                 code="unused_option",
             )
         _start_decoders(model, Path(photos[0]))
-        from fiveshot.recognizer import Delivery, Places
+        from fiveshot.recognizer import Delivery, OutputTargets
 
-        places = Places(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
+        places = OutputTargets(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
         made = [folder for folder in (into, annotate) if folder is not None]
         found, count, bad = _asked(answer, photos, parts, made)
         if out is not None:
@@ -148,7 +148,7 @@ def describe(prediction: Prediction) -> str:
     return answer + (f" (then {', '.join(named[1:])})" if named[1:] else "")
 
 
-def tell_delivered(answer: Answer, done: Delivered, places: Places) -> None:
+def tell_delivered(answer: Answer, done: Delivered, places: OutputTargets) -> None:
     """Say where answers went."""
     if places.out is not None and not places.dry_run:
         answer.result["earlier"] = done.earlier

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
 
 STANDARD_OUTPUT = "-"
-PLACES = ("hf://", "file://")  # where models are published
+PUBLISHED_AT = ("hf://", "file://")  # where models are published
 
 
 def export(
@@ -63,7 +63,7 @@ def export(
     from fiveshot.recognizer import export_onnx, export_web, push_to_hub
 
     with answering("export", model, as_json=as_json) as answer:
-        published = file is not None and file.startswith(PLACES)
+        published = file is not None and file.startswith(PUBLISHED_AT)
         _check_targets(ctx, file, web, published=published)
         if onnx and photos:
             raise InputError(
@@ -179,7 +179,7 @@ def import_model(
     from fiveshot.recognizer import from_pretrained, import_file
 
     with answering("import", model, as_json=as_json) as answer:
-        if file.startswith(PLACES):
+        if file.startswith(PUBLISHED_AT):
             with status(f"fetching {file}"):
                 opened = from_pretrained(file, model, revision=revision)
         else:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.advice import review_model as review_model
     from fiveshot.recognizer.answers.delivery import Delivered as Delivered
     from fiveshot.recognizer.answers.delivery import Delivery as Delivery
-    from fiveshot.recognizer.answers.delivery import Places as Places
+    from fiveshot.recognizer.answers.delivery import OutputTargets as OutputTargets
     from fiveshot.recognizer.answers.folders import ClassFolders as ClassFolders
     from fiveshot.recognizer.answers.folders import Placed as Placed
     from fiveshot.recognizer.answers.folders import PutBack as PutBack
@@ -119,7 +119,7 @@ _MODULES = {
     "answers.delivery": (
         "Delivered",
         "Delivery",
-        "Places",
+        "OutputTargets",
     ),
     "answers.folders": (
         "ClassFolders",

@@ -72,13 +72,13 @@ def learn_photos(
     embedder = embedder_of(snapshot)
     # All classes in one go, so that batches are full.
     everything = [photo for photos in gathered.values() for photo in photos]
-    seen = iter(see_to_keep(snapshot, embedder, everything, progress))
+    seen = iter(embed_to_store(snapshot, embedder, everything, progress))
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
     with model.change() as change:
         return learn_classes(change, by_class, add=add, made_by=embedder.fingerprint)
 
 
-def see_to_keep(
+def embed_to_store(
     snapshot: Snapshot, embedder: Embedder, photos: Sequence[Photo], progress: Progress | None
 ) -> list[PhotoRecord]:
     """Look at photos that are to be stored, with as much of each as the owner of the model wants kept."""
@@ -244,7 +244,7 @@ def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tupl
 def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
     """Look at each class beside all others, those learned at the same time included."""
     memory, head = change.before.memory, change.snapshot.nearby_head
-    known = StoredPhotos(change.before, change.looks, change.connection)
+    known = StoredPhotos(change.before, change.duplicates, change.connection)
     if len(classes) == 1:
         ((name, photos),) = classes.items()
         return [inspect_class(head, memory, name, photos, earlier=known)]

@@ -846,7 +846,7 @@ class Recognizer:
         if name == NONE:
             snapshot.require_classes()  # before the backbone runs
         embedder = self.embedder_of(snapshot)
-        seen = _learning.see_to_keep(snapshot, embedder, gathered, progress)
+        seen = _learning.embed_to_store(snapshot, embedder, gathered, progress)
         with self.live.change() as change:
             return correction.correct_photos(change, seen, name, made_by=embedder.fingerprint)
 

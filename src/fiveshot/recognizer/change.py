@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiveshot.core import ClassStatistics
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.insight import Looks
+from fiveshot.recognizer.insight import DuplicateIndex
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
@@ -80,7 +80,7 @@ class Change:
     snapshot: Snapshot  # of the state before
     at: str
     written: list[Path]  # new files, removed if the change fails
-    looks: Looks  # of the photos learned before
+    duplicates: DuplicateIndex  # of the photos learned before
     base: ClassStatistics | None = None  # what the base file is to hold, where that changes
     manifest: Manifest | None = None  # where more than the base file changes
     erases: bool = False  # nothing of what was deleted may stay in any byte
@@ -147,7 +147,7 @@ class LiveModel:
         except BaseException:
             self.folder.close()
             raise
-        self._looks = Looks()
+        self._duplicates = DuplicateIndex()
 
     def refresh(self) -> Snapshot:
         """Take up what other processes have changed since, and return the snapshot in force."""
@@ -167,8 +167,8 @@ class LiveModel:
                     contents = self._seen(connection, self.snapshot.contents)
                     same = contents.state == self.snapshot.state
                     snapshot = self.snapshot if same else self.snapshot.next(contents)
-                    now, looks = timestamp(), self._looks
-                    change = Change(folder.path, connection, snapshot.contents, snapshot, now, written, looks)
+                    now, duplicates = timestamp(), self._duplicates
+                    change = Change(folder.path, connection, snapshot.contents, snapshot, now, written, duplicates)
                     with one_thread():  # the matrices are small: several threads would wait for each other
                         yield change
                         self._follow(change)

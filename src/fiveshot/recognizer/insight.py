@@ -236,8 +236,8 @@ def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, fl
                 yield row, nearest, float(min(likeness[nearest], 1.0))
 
 
-class Looks:
-    """What learned photos look like, a few numbers each: what differs in these differs in all.
+class DuplicateIndex:
+    """Finds learned photos that may be duplicates, by a few numbers of each: what differs in these differs in all.
 
     The numbers are a projection of the feature, scaled to length one, on fixed directions. Distances only become
     shorter so, and no photo is missed. Photos that were removed stay; whoever finds one must look whether it is
@@ -257,7 +257,7 @@ class Looks:
         """Take up the photos that have come since."""
         if contents.manifest.backbone.fingerprint != self._made_by:
             # Another backbone makes other features of every photo.
-            vars(self).update(vars(Looks(contents.manifest.backbone.fingerprint)))
+            vars(self).update(vars(DuplicateIndex(contents.manifest.backbone.fingerprint)))
         of_all = contents.since != self._state or not self._state
         for row in contents.rows.values() if of_all else map(contents.rows.get, contents.touched):
             if row is not None and row.changed > self._state and row.name != NONE:
@@ -291,8 +291,8 @@ class Looks:
 class StoredPhotos:
     """The photos of a model in one state, asked one by one: nothing is put together of all of them."""
 
-    def __init__(self, contents: Contents, looks: Looks, connection: sqlite3.Connection) -> None:
-        self._contents, self._looks, self._connection = contents, looks, connection
+    def __init__(self, contents: Contents, duplicates: DuplicateIndex, connection: sqlite3.Connection) -> None:
+        self._contents, self._duplicates, self._connection = contents, duplicates, connection
 
     def of(self, name: str) -> Floats:
         """Return the features of one class's photos, in order."""
@@ -301,9 +301,9 @@ class StoredPhotos:
 
     def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
         """Return for each photo the one learned earlier that is the same file, or shows the same."""
-        self._looks.follow(self._contents)
+        self._duplicates.follow(self._contents)
         unit = unit_rows(photo_features(photos))
-        each = zip(photos, unit, self._looks.near(unit), strict=True)
+        each = zip(photos, unit, self._duplicates.near(unit), strict=True)
         return [self._same_file(photo) or self._alike(row, near) for photo, row, near in each]
 
     def _same_file(self, photo: PhotoRecord) -> Twin | None:

@@ -20,7 +20,7 @@ from fiveshot.backbones import Embedder
 from fiveshot.data import BadImage, ImageError
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.features.job import default_cache_folder
-from fiveshot.recognizer._learning import checked_features, learn_classes, see_to_keep
+from fiveshot.recognizer._learning import checked_features, embed_to_store, learn_classes
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import look_at
 from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
@@ -326,7 +326,7 @@ def learn_sorted(
     embedder = model.embedder_of(snapshot)
     numbers = [number for own in wanted.values() for number in own]
     photos = [Photo(sorting.sources[number].source, sorting.sources[number].box) for number in numbers]
-    seen = dict(zip(numbers, see_to_keep(snapshot, embedder, photos, progress), strict=True))
+    seen = dict(zip(numbers, embed_to_store(snapshot, embedder, photos, progress), strict=True))
     changed = [photo.name for number, photo in seen.items() if photo.sha256 != sorting.sha256s[number]]
     if changed:
         raise InputError(

@@ -27,7 +27,7 @@ EXTRA = "watch"
 TICK = 0.25  # seconds between two looks at files that may still be written
 SCAN = 10.0  # seconds after which a folder is listed, whether it reports changes or not: shares report none
 RETRY = 2.0  # seconds until a file is tried again
-PATIENCE = 30.0  # seconds that a file which cannot be read may stay as it is before that is said
+UNREADABLE_AFTER = 30.0  # seconds that a file which cannot be read may stay as it is before that is said
 MAX_SNAPSHOT = 32 * 1024 * 1024  # bytes of one reply
 Signature = tuple[int, int]  # when a file was changed, and its size
 # They yield photos until they are told to stop, and None now and then while there are none.
@@ -74,7 +74,7 @@ class FolderSource:
     """
 
     def __init__(
-        self, path: Path, *, existing: bool = False, settle: float = 1.0, patience: float = PATIENCE
+        self, path: Path, *, existing: bool = False, settle: float = 1.0, patience: float = UNREADABLE_AFTER
     ) -> None:
         self.path, self.name = path.absolute(), str(path)
         self._settle, self._patience = settle, patience

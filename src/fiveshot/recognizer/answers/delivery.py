@@ -31,8 +31,8 @@ _TEXT = 60  # characters of a caption
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where answers go, beside to whoever asks."""
+class OutputTargets:
+    """Output targets of predictions: a table, class folders, keywords beside photos, annotated copies."""
 
     out: Path | None = None
     overwrite: bool = False
@@ -66,7 +66,7 @@ class Delivery:
     def __init__(
         self,
         recognizer: Recognizer,
-        places: Places,
+        places: OutputTargets,
         *,
         top: int = 5,
         sure: float | None = None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,16 +41,22 @@ MOST_BEHIND = 32  # states after which a head is derived from the beginning, so 
 FEW = 64  # rows up to which this goes for scores, too
 
 
-@dataclass(frozen=True, eq=False)
 class Snapshot:
     """One state of a model: its classes, and the head derived from them when it is first needed.
 
-    It never changes. The head of the snapshot before is where deriving starts, so a new class costs what it adds.
+    What it holds never changes; what was derived from that is kept. The head of the snapshot before is where
+    deriving starts, so a new class costs what it adds.
 
-    Attributes
+    Parameters
     ----------
     contents : Contents
         Everything that the model holds in this state.
+    earlier : FewShotHead, optional
+        A head fitted on a state before, where deriving starts.
+    behind : int
+        How many states that is before this one.
+    derived : mapping, optional
+        What the snapshot before has derived and is the same in this state.
 
     Examples
     --------
@@ -65,11 +71,18 @@ class Snapshot:
     ((), ('owl',))
     """
 
-    contents: Contents
-    # "earlier", a head fitted on a state before, until there is "head"; and "rejection".
-    _derived: dict[str, Any] = field(default_factory=dict, repr=False)
-    _behind: int = 0  # how many states that earlier one is before
-    _lock: Any = field(default_factory=threading.RLock, repr=False)
+    def __init__(
+        self,
+        contents: Contents,
+        *,
+        earlier: FewShotHead | None = None,
+        behind: int = 0,
+        derived: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.contents = contents
+        self._earlier, self._behind = earlier, behind
+        self._derived: dict[str, Any] = dict(derived or {})
+        self._lock = threading.RLock()
 
     @property
     def state(self) -> int:
@@ -140,8 +153,7 @@ class Snapshot:
     def nearby_head(self) -> FewShotHead:
         """A head of this state or of one shortly before: what can be had without deriving one."""
         with self._lock:
-            earlier: FewShotHead | None = self._derived.get("earlier")
-            return self.head if earlier is None or self._behind > MOST_BEHIND else earlier
+            return self.head if self._earlier is None or self._behind > MOST_BEHIND else self._earlier
 
     def embed(self, X: Floats) -> Floats:
         """Return what the head makes of features before it keeps statistics of them."""
@@ -154,13 +166,13 @@ class Snapshot:
             return Snapshot(contents)
         with self._lock:
             derived = self._derived.get("head")
-            start = self._derived.get("earlier") if derived is None else derived
+            start = self._earlier if derived is None else derived
         if start is None or not hasattr(start, "memory_"):
             return Snapshot(contents)
         if derived is not None and contents.same_photos(self.contents):  # another setting alone
             kept = {key: value for key, value in self._derived.items() if key in ("head", "left_out", "strangers")}
-            return Snapshot(contents, kept)
-        return Snapshot(contents, {"earlier": start}, 1 if derived is not None else self._behind + 1)
+            return Snapshot(contents, derived=kept)
+        return Snapshot(contents, earlier=start, behind=1 if derived is not None else self._behind + 1)
 
     def require_classes(self) -> None:
         """Refuse to answer as long as no class is known."""
@@ -259,7 +271,7 @@ class Snapshot:
 
     def _fitted(self) -> FewShotHead:
         settings = dict(self.manifest.head.settings) or None
-        start: FewShotHead | None = self._derived.get("earlier")
+        start = self._earlier
         if start is None:
             start = restored_head(self.manifest.head)
             if settings:
@@ -268,7 +280,7 @@ class Snapshot:
         head = copy(start)
         if len(self.memory.labels):
             head = head.adopt(self.memory, settings)
-        self._derived.pop("earlier", None)
+        self._earlier = None
         return head
 
     def _thresholds(self) -> Rejection:
