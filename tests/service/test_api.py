@@ -24,7 +24,7 @@ from tiny import encoded, parts, photo, picture, tiny_model
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer, import_file
 from fiveshot.recognizer.photos.photo import reduced
-from fiveshot.service import RequestLimits, Settings, _photos
+from fiveshot.service import RequestLimits, Settings, _engine, _photos
 
 
 @pytest.fixture(scope="module")
@@ -276,8 +276,9 @@ def test_a_reader_does_not_move_the_state_of_a_change(
 
         service_sees: list[int] = []
         rows = np.random.default_rng(0).normal(size=(1, elsewhere.snapshot.contents.width))
-        for verb in ("rename", "forget", "undo", "learn_seen"):
+        for verb in ("rename", "forget", "undo"):
             monkeypatch.setattr(recognizer, verb, then_theirs(getattr(recognizer, verb)))
+        monkeypatch.setattr(_engine, "learn_seen", then_theirs(_engine.learn_seen))
         replies = [
             service.client.patch("/v1/classes/red", json={"name": "rouge"}),
             service.client.delete("/v1/classes/rouge"),
@@ -620,7 +621,7 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     monkeypatch.setattr("fiveshot.service._app.SETTLE", 0.1)
-    settle, delayed, erased = Recognizer.settle, threading.Event(), threading.Event()
+    settle, delayed, erased = _engine.erase_pending, threading.Event(), threading.Event()
 
     def settled(model: Recognizer) -> bool:
         late = delayed.is_set()
@@ -629,7 +630,7 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
             erased.set()
         return done
 
-    monkeypatch.setattr(Recognizer, "settle", settled)
+    monkeypatch.setattr(_engine, "erase_pending", settled)
     service = start(refresh=0.05)
     service.learn("secret name")
     with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere.live.folder.reading() as connection:
@@ -647,7 +648,7 @@ def test_an_erasure_is_not_made_up_for_all_the_time(
 ) -> None:
     calls: list[str] = []
     often = threading.Event()
-    settle, refresh = Recognizer.settle, Recognizer.refresh
+    settle, refresh = _engine.erase_pending, Recognizer.refresh
 
     def settled(model: Recognizer) -> bool:
         calls.append("settle")
@@ -659,7 +660,7 @@ def test_an_erasure_is_not_made_up_for_all_the_time(
             often.set()
         return refresh(model)
 
-    monkeypatch.setattr(Recognizer, "settle", settled)
+    monkeypatch.setattr(_engine, "erase_pending", settled)
     monkeypatch.setattr(Recognizer, "refresh", refreshed)
     monkeypatch.setattr("fiveshot.service._app.SETTLE", 1000.0)
     start(refresh=0.02)

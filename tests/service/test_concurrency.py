@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fiveshot.backbones import Embedder
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Settings
+from fiveshot.service import Settings, _engine
 from fiveshot.service import _photos as photos
 from fiveshot.service._engine import Engine
 from fiveshot.service._gate import Metrics
@@ -206,7 +206,7 @@ def test_a_backbone_replaced_in_the_last_moment(
     """Another process may tune the model between our look at it and the transaction that learns."""
     service = start()
     engine = service.app.state.service.engine
-    learn = engine.recognizer.learn_seen
+    learn = _engine.learn_seen
 
     def learn_late(*given: object, **more: object) -> object:
         with Recognizer.open(fresh_path, device="cpu") as elsewhere, elsewhere.live.change() as change:
@@ -214,7 +214,7 @@ def test_a_backbone_replaced_in_the_last_moment(
             change.manifest = replace(before, backbone=replace(before.backbone, fingerprint="b" * 64))
         return learn(*given, **more)
 
-    monkeypatch.setattr(engine.recognizer, "learn_seen", learn_late)
+    monkeypatch.setattr(_engine, "learn_seen", learn_late)
     reply = service.learn("red")
     assert (reply.status_code, reply.json()["code"]) == (503, "busy")
     assert "backbone was replaced" in reply.json()["message"]
