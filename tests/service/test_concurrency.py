@@ -205,7 +205,6 @@ def test_a_backbone_replaced_in_the_last_moment(
 ) -> None:
     """Another process may tune the model between our look at it and the transaction that learns."""
     service = start()
-    engine = service.app.state.service.engine
     learn = _engine.learn_seen
 
     def learn_late(*given: object, **more: object) -> object:

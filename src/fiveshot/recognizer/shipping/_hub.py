@@ -43,9 +43,9 @@ can be added without training.
 ## How to use it
 
 ```python
-from fiveshot import Recognizer
+from fiveshot.recognizer import from_pretrained
 
-model = Recognizer.from_pretrained("{source}")
+model = from_pretrained("{source}")
 print(model.predict("photo.jpg")[0].label)
 ```
 
