@@ -174,6 +174,26 @@ def test_what_is_weak_in_a_base_is_noted(run: Run, material: Path, tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize(
+    "command", [("show", "birds"), ("history", "birds"), ("set", "birds", "false-rejection", "3%")]
+)
+def test_the_database_is_opened_once(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    from fiveshot.recognizer.store.schema import open_database
+
+    opened: list[Path] = []
+
+    def counted(path: Path, **how: Any) -> Any:
+        opened.append(path)
+        return open_database(path, **how)
+
+    for module in ("store.folder", "glance"):
+        monkeypatch.setattr(f"fiveshot.recognizer.{module}.open_database", counted)
+    assert run(*command)[0] == 0
+    assert len(opened) == 1
+
+
 def test_errors_of_retune_come_without_an_empty_line(run: Run, model: Path) -> None:
     status, printed, said = run("retune", "birds")
     assert (status, printed) == (1, "")

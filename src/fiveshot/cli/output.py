@@ -201,7 +201,11 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
     """
     answer = Answer(command, as_json, model)
     shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
-    began_with_model = model is not None and (model / "model.toml").is_file()
+    began_with_model = False
+    if model is not None:
+        from fiveshot.recognizer import is_model
+
+        began_with_model = is_model(model)
     try:
         with system_errors_told(model):
             yield answer

@@ -8,12 +8,14 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer.store.manifest import MANIFEST
 from fiveshot.recognizer.store.schema import DATABASE, look_of, open_database, storage_error
-from fiveshot.storage import FilePath
+
+if TYPE_CHECKING:
+    from fiveshot.storage import FilePath
 
 WAIT = 0.2  # seconds to wait for a process that writes
 
