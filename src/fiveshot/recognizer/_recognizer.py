@@ -16,7 +16,7 @@ from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.checking import Finding, check_model
 from fiveshot.recognizer.creation import BaseWork, make_model
 from fiveshot.recognizer.glance import is_model
-from fiveshot.recognizer.names import NONE, check_name, known_name, target_name
+from fiveshot.recognizer.names import NONE, check_name, known_name, stored_name, target_name
 from fiveshot.recognizer.photos import embedding
 from fiveshot.recognizer.photos.embedding import OnBad
 from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs, gather_photos
@@ -724,7 +724,7 @@ class Recognizer:
         ...     [photo.id for photo in birds.photos("owl")]
         ['p1', 'p2', 'p3']
         """
-        return self.reader.photos(self.refresh(), target_name(name))
+        return self.reader.photos(self.refresh(), stored_name(name))
 
     def remove(self, ids: str | Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotoChange:
         """Take photos out of their classes: afterwards the model equals one that never learned them.

@@ -69,6 +69,16 @@ def target_name(text: str) -> str:
     return NONE if _plain(name) in (NONE, "none") else check_name(name)
 
 
+def stored_name(text: str) -> str:
+    """Return the name under which photos may be stored: that of a class, or ``none of these`` in any spelling.
+
+    >>> stored_name("None of these"), stored_name(" ../owl")
+    ('none of these', '../owl')
+    """
+    name = normal_name(text)
+    return NONE if _plain(name) in (NONE, "none") else known_name(name)
+
+
 def similar_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that may have been meant by another one, also without the group it is in.
 
