@@ -46,6 +46,7 @@ from fiveshot.values import (
 )
 
 MOST_NAMES = 100  # of an answer
+READERS = 4  # threads: scores of a class's photos take a while, and a picture should not wait for them
 Result = TypeVar("Result")
 log = logging.getLogger("fiveshot.service")
 
@@ -81,7 +82,7 @@ class Engine:
         self._closing = False
         self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._reader = ThreadPoolExecutor(READERS, thread_name_prefix="read")
 
     @property
     def recognizer(self) -> Recognizer:
@@ -276,7 +277,7 @@ class Engine:
     async def photos(self, name: str) -> PhotoList:
         """List the photos of a class, or of none of them, with their ids and scores."""
         snapshot = self._snapshot_with(name)
-        photos = await asyncio.to_thread(self._reader_now().photos, snapshot, name)
+        photos = await self.read(lambda reader: reader.photos(snapshot, name))
         return PhotoList(photos=photos, state=snapshot.state)
 
     async def thumbnail(self, name: str, number: int) -> bytes:
@@ -395,11 +396,12 @@ class Engine:
 
     async def read(self, look: Callable[[ModelReader], Result]) -> Result:
         """Look something up in the model's database, in the state that is committed by now."""
-        return await _in(self._reader, lambda: look(self._reader_now()))
 
-    def _reader_now(self) -> ModelReader:
-        assert self._model_reader is not None  # there since the model was loaded
-        return self._model_reader
+        def run() -> Result:
+            assert self._model_reader is not None  # there since the model was loaded
+            return look(self._model_reader)
+
+        return await _in(self._reader, run)
 
     async def close(self) -> None:
         """Finish what has begun, then close the model."""
