@@ -53,7 +53,7 @@ def known_name(text: str) -> str:
     if _plain(name) in _ANSWERS:
         raise InputError(
             f"a class cannot be called {name!r}: that is said of photos that show no class",
-            hint=f"choose another name; photos of no class are learned as {NONE} (learn --none, learn_none)",
+            hint=f"choose another name; photos of no class are learned as {NONE} (learn --none, correct)",
             code="reserved_name",
         )
     return name
