@@ -50,7 +50,7 @@ def many_classes(path: Path, count: int) -> None:
         width = model.snapshot.contents.width
 
         def store() -> None:  # in one change, and without the reports, each of which looks at all classes
-            with model._model.change() as change:
+            with model.live.change() as change:
                 for number in range(count):
                     rows = rng.normal(size=(2, width)).astype(np.float32)
                     store_photos(change, f"class {number:06}", feature_records(rows, width))

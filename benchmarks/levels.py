@@ -28,7 +28,8 @@ from fiveshot.core import NO_CLASSES, class_statistics
 from fiveshot.core.memory import Memory
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.recognizer.recognition.levels import SURE, Groups, Level, is_within, surest
+from fiveshot.recognizer.recognition.levels import SURE, Groups, is_within, surest
+from fiveshot.values import Candidate
 
 SHOTS = 5
 HEADINGS = (
@@ -73,21 +74,21 @@ def learned_head(features: FeatureSet, names: NDArray[np.str_], *, base: bool, s
     return head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[rows]), names[y[rows]])))
 
 
-def answers(chains: list[tuple[Level, ...]], true: NDArray[np.str_], threshold: float) -> Answers:
+def answers(chains: list[tuple[Candidate, ...]], true: NDArray[np.str_], threshold: float) -> Answers:
     given = [surest(chain, threshold) for chain in chains]
-    wrong = [one is not None and not is_within(name, one[0]) for one, name in zip(given, true, strict=True)]
+    wrong = [one is not None and not is_within(name, one.label) for one, name in zip(given, true, strict=True)]
     count = sum(one is not None for one in given)
     groups = sum(one is not None and one != chain[-1] for one, chain in zip(given, chains, strict=True))
     return Answers(count / len(true), sum(wrong) / max(1, count), groups / max(1, count))
 
 
-def lowest_threshold(chains: list[tuple[Level, ...]], true: NDArray[np.str_], rate: float) -> float:
+def lowest_threshold(chains: list[tuple[Candidate, ...]], true: NDArray[np.str_], rate: float) -> float:
     """Return the lowest of 200 thresholds at which no more than this share of the answers is wrong."""
     tried = np.linspace(0.005, 1, 200)
     return next((float(one) for one in tried if answers(chains, true, float(one)).error <= rate), 1.0)
 
 
-def measure(chains: list[tuple[Level, ...]], true: NDArray[np.str_], rate: float, seed: int) -> Answers:
+def measure(chains: list[tuple[Candidate, ...]], true: NDArray[np.str_], rate: float, seed: int) -> Answers:
     order = np.random.default_rng([seed, 2]).permutation(len(true))
     chosen, held = order[: len(order) // 2], order[len(order) // 2 :]
     threshold = lowest_threshold([chains[row] for row in chosen], true[chosen], rate)
@@ -100,8 +101,8 @@ def draw(features: FeatureSet, rate: list[float], *, base: bool, seed: int) -> l
     probabilities = head.answer(np.asarray(features.test_x, dtype=np.float32)).probabilities
     classes = [str(name) for name in head.classes]
     best = probabilities.argmax(axis=1)
-    species: list[tuple[Level, ...]] = [
-        ((classes[one], float(row[one])),) for one, row in zip(best, probabilities, strict=True)
+    species: list[tuple[Candidate, ...]] = [
+        (Candidate(classes[one], float(row[one])),) for one, row in zip(best, probabilities, strict=True)
     ]
     levels = Groups.of(classes).chains(probabilities)
     found = []
@@ -128,7 +129,11 @@ def unlearned(features: FeatureSet, seed: int) -> list[float]:
     groups = {name.partition("/")[0] for name in names[known]}
     of_known = np.array([name.partition("/")[0] in groups for name in true])
     given = [(chain[0], name) for chain, name, own in zip(chains, true, of_known, strict=True) if own]
-    sure = [name.partition("/")[0] == level[0].partition("/")[0] for level, name in given if level[1] >= SURE]
+    sure = [
+        name.partition("/")[0] == level.label.partition("/")[0]
+        for level, name in given
+        if level.probability >= SURE
+    ]
     return [float(roc_auc_score(of_known, answer.familiarity)), len(sure) / len(given), float(np.mean(sure))]
 
 

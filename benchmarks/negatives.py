@@ -26,6 +26,7 @@ from sklearn.metrics import roc_auc_score
 from fiveshot import Recognizer
 from fiveshot.backbones import load_embedder
 from fiveshot.features import FeatureSet, embedded_features
+from fiveshot.recognizer import correct_seen
 from fiveshot.recognizer._learning import feature_records
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.photos.embedding import photo_records
@@ -87,7 +88,7 @@ def measure(
             model.learn_features(features.class_names[number], train[own])
         for count in numbers:
             if count:
-                model.correct_seen(feature_records(strange[:count], strange.shape[1]), NONE)
+                correct_seen(model, feature_records(strange[:count], strange.shape[1]), NONE)
             answers = [model.predict_features(X) for X in (known, unknown)]
             familiar = [np.array([one.familiarity for one in each]) for each in answers]
             truth = np.repeat([1, 0], [len(each) for each in familiar])

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.recognizer.review import MORE, Review, review_photos
+from fiveshot.recognizer.advice import MORE, review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.values import Review
 
 EXCHANGED = 0.05
 FIRST = 0.1  # of the photos: suggestions that somebody looks at

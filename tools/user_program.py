@@ -6,7 +6,8 @@ import numpy as np
 
 from fiveshot import FiveshotError, Recognizer, Region, load_features, make_head
 from fiveshot.client import Client
-from fiveshot.recognizer import Prediction
+from fiveshot.recognizer import review
+from fiveshot.values import Prediction
 
 
 def recognize(folder: Path, photo: Path) -> list[tuple[str | None, float]]:
@@ -15,7 +16,7 @@ def recognize(folder: Path, photo: Path) -> list[tuple[str | None, float]]:
             print(report.name, report.verdict, report.warnings)
         model.learn("owl", [photo, Region(photo, (0.1, 0.1, 0.5, 0.5))], add=True)
         seen: list[Prediction] = model.predict(photo, top=3, why=2)
-        model.review()
+        review(model)
         model.undo()
         return [(one.label, one.probability) for one in seen]
 

@@ -28,6 +28,7 @@ from PIL import Image
 
 from fiveshot import Recognizer
 from fiveshot.data.synthetic import draw_samples
+from fiveshot.recognizer import evaluate
 
 warnings.filterwarnings("ignore", message="IProgress")  # bars of progress stay text in this page
 work = Path(tempfile.mkdtemp())
@@ -76,7 +77,7 @@ plt.show()
 # %%
 things.learn("tree", "samples/learn/tree")
 print(things.predict("samples/test/tree/1.jpg")[0].label)
-evaluation = things.evaluate("samples/test")
+evaluation = evaluate(things, "samples/test")
 print(f"{100 * evaluation.accuracy:.0f} % of {evaluation.photos} photos it has not seen")
 
 # %% [markdown]

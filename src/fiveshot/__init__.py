@@ -33,7 +33,7 @@ __all__ = [
     "make_head",
 ]
 
-_PLACES = {
+_MODULES = {
     "FiveshotError": "fiveshot.errors",
     "InputError": "fiveshot.errors",
     "StorageError": "fiveshot.errors",
@@ -45,9 +45,9 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fiveshot' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -10,32 +10,29 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
-from types import UnionType
-from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
-from fiveshot.data import BadImage
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.recognizer.info import PhotoInfo
-from fiveshot.recognizer.recognition.snapshot import Prediction
-from fiveshot.recognizer.review import Review
-from fiveshot.recognizer.sorting import Sorting
-from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
+from fiveshot.values import (
+    BadImage,
+    ChangeMade,
+    LearnedClass,
+    ModelState,
+    PhotoInfo,
+    PhotosMade,
+    Prediction,
+    Review,
+    ServedClass,
+    Sorting,
+    from_json,
+)
 
-__all__ = [
-    "ChangeMade",
-    "Client",
-    "LearnedClass",
-    "ModelState",
-    "PhotoSet",
-    "PhotosMade",
-    "ServedClass",
-    "ServiceError",
-]
+__all__ = ["Client", "PhotoSet", "ServiceError"]
 
 PhotoFile = str | os.PathLike[str] | bytes | tuple[str, bytes]  # a path, bytes, or bytes with a name
 Made = TypeVar("Made")
@@ -75,37 +72,6 @@ class ServiceError(FiveshotError):
         self.status = status
         self.details: tuple[Mapping[str, str], ...] = tuple(details)
         self.repeated = False  # whether an earlier try of the same request may have been done
-
-
-@dataclass(frozen=True)
-class ModelState:
-    """The model that is served.
-
-    Attributes
-    ----------
-    classes, base_classes : int
-        How many it knows, and how many of these belong to its base.
-    backbone : str
-        Name of the backbone.
-    rejection : str
-        On what "unknown" rests.
-    limits : mapping of str to int
-        ``photos`` and ``body_bytes`` of one request, and ``pixels`` of a photo.
-    state : int
-        One more with every change.
-
-    Examples
-    --------
-    >>> ModelState(12, 0, "vit", "", {"photos": 50}, state=7).limits["photos"]
-    50
-    """
-
-    classes: int
-    base_classes: int
-    backbone: str
-    rejection: str
-    limits: Mapping[str, int]
-    state: int
 
 
 class Client:
@@ -250,7 +216,7 @@ class Client:
             own = None if boxes is None else [one and list(map(list, one)) for one in boxes[done:][: len(part)]]
             fields = None if own is None else {"boxes": dumps(own)}
             reply = self._json("POST", "/v1/predict", params=params, photos=part, fields=fields, repeatable=True)
-            found += [_prediction(one) for one in reply["predictions"]]
+            found += [_made(Prediction, one) for one in reply["predictions"]]
             done += len(part)
         return found
 
@@ -540,7 +506,7 @@ class PhotoSet:
     def sorting(self, questions: int = 50) -> Sorting:
         """Return what is known, the groups of the rest, and so many questions, the most telling first."""
         reply = self._client._json("GET", f"/v1/sort/{self.id}", params={"questions": questions})
-        return _made(Sorting, {**reply, "bad": tuple(self._bad)})
+        return replace(_made(Sorting, reply), bad=tuple(self._bad))
 
     def learn(self, name: str, *, group: str | None = None, photos: Iterable[int] | None = None) -> LearnedClass:
         """Learn a group, or some photos, under a name; they are not sorted again."""
@@ -591,33 +557,13 @@ def _read(photos: PhotoFile | Iterable[PhotoFile]) -> list[tuple[str, bytes]]:
     return found
 
 
-def _prediction(values: Mapping[str, Any]) -> Prediction:
-    pairs = {
-        key: tuple((one["label"], one["probability"]) for one in values[key]) for key in ("candidates", "levels")
-    }
-    return _made(Prediction, {**values, **pairs})
-
-
-def _made(kind: type[Made], values: Mapping[str, Any]) -> Made:
-    """Build a value from JSON; fields that this release does not know are passed over."""
-    hints = get_type_hints(kind)
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: _as(hints[name], value) for name, value in values.items() if name in names})
-
-
-def _as(hint: Any, value: Any) -> Any:
-    """Return a value of JSON as its field has it: lists become tuples, objects become dataclasses."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if value is None:
-        return None
-    if origin in (Union, UnionType):
-        return _as(next(one for one in arguments if one is not type(None)), value)
-    if origin is tuple and isinstance(value, list | tuple):
-        inner = arguments if Ellipsis not in arguments else arguments[:1] * len(value)
-        return tuple(_as(kind, one) for kind, one in zip(inner, value, strict=True))
-    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
-        return _made(hint, value)
-    return value
+def _made(kind: type[Made], values: Any) -> Made:
+    """Build a value from a reply; entries that this release does not know are passed over."""
+    try:
+        return from_json(kind, values)
+    except InputError as error:
+        hint = "the service may be of another release: upgrade the older one"
+        raise ServiceError(f"the reply is not understood: {error.message}", hint=hint, code="bad_reply") from error
 
 
 def _refusal(reply: Any) -> ServiceError:

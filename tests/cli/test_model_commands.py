@@ -170,6 +170,26 @@ def test_what_is_weak_in_a_base_is_noted(run: Run, material: Path, tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize(
+    "command", [("show", "birds"), ("history", "birds"), ("set", "birds", "false-rejection", "3%")]
+)
+def test_the_database_is_opened_once(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    from fiveshot.recognizer.store.schema import open_database
+
+    opened: list[Path] = []
+
+    def counted(path: Path, **how: Any) -> Any:
+        opened.append(path)
+        return open_database(path, **how)
+
+    for module in ("store.folder", "glance"):
+        monkeypatch.setattr(f"fiveshot.recognizer.{module}.open_database", counted)
+    assert run(*command)[0] == 0
+    assert len(opened) == 1
+
+
 def test_errors_of_retune_come_without_an_empty_line(run: Run, model: Path) -> None:
     status, printed, said = run("retune", "birds")
     assert (status, printed) == (1, "")
@@ -266,7 +286,7 @@ def test_predictions_for_programs(answer: Any, model: Path) -> None:
     first, second = answer("predict", model, "test/kite", "--top", 2)["predictions"]
     assert (first["photo"], first["label"], first["unknown"]) == ("test/kite/0.png", "kite", False)
     assert len(second["candidates"]) == 2
-    assert second["candidates"][0] == ["kite", second["probability"]]
+    assert second["candidates"][0] == {"label": "kite", "probability": second["probability"]}
 
 
 def test_photos_from_standard_input(answer: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +432,7 @@ def test_groups_of_classes(run: Run, answer: Any, model: Path, material: Path, t
     _, _, said = run("group", model, misspelled)
     assert said == f"note: {misspelled} does not name 1 of 3 classes, so it stays as it is: bird/wren\n"
     (seen,) = answer("predict", model, material / "test" / "owl" / "0.png")["predictions"]
-    assert seen["levels"][0][0] in ("bird", "toy/kite")
+    assert seen["levels"][0]["label"] in ("bird", "toy/kite")
     (asked,) = answer("predict", model, material / "test" / "owl" / "0.png", "--sure", 1)["predictions"]
     assert asked["answer"] in ("unsure", "unknown", "class", "group")
     assert (asked["label"] is None) == (asked["answer"] in ("unsure", "unknown"))

@@ -21,7 +21,7 @@ from PIL import Image
 from fiveshot import Recognizer
 from fiveshot.data import Photo
 from fiveshot.errors import InputError
-from fiveshot.recognizer.photos.inputs import PhotoStream
+from fiveshot.recognizer import PhotoStream, evaluate
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -320,7 +320,7 @@ def test_a_flat_folder_is_not_measured_and_not_to_be_learned(here: Path, ask: Ca
     assert found["message"] == "my photos has no class folders, but 3 photos of its own"
     assert found["hint"].endswith("to see what they show: fiveshot predict model 'my photos'")
     with Recognizer.open("model") as model, pytest.raises(InputError, match=r"fiveshot predict .* 'my photos'"):
-        model.evaluate("my photos")
+        evaluate(model, "my photos")
     assert ask("learn", "model", "my photos")[1]["hint"].endswith("fiveshot learn MODEL NAME 'my photos'")
 
 

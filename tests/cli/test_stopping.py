@@ -12,7 +12,7 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
+from fiveshot.tuning import models
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -45,7 +46,7 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("extract", "--images", "x", "--out", "y"), "fiveshot.features.open_labeled_images", "the same command"),
         (("paper", "table1"), "fiveshot.reports.make_paper", "the same command"),
         (("data", "fetch", "cub200"), "fiveshot.data.fetch", "the same command"),
-        (("bench",), "fiveshot.benchmark.job.choose_features", "the same command without --fresh"),
+        (("bench",), "fiveshot.benchmark.choose_features", "the same command without --fresh"),
         (("tune", "--images", "x", "--out", "y"), "fiveshot.tuning.get_recipe", "add --resume to continue"),
     ],
 )
@@ -68,19 +69,19 @@ def test_nothing_is_promised_where_there_is_nothing_to_say(run: Run, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("arguments", "method"),
+    ("arguments", "owner", "name"),
     [
-        (("rename", "birds", "owl", "barn owl"), "rename"),
-        (("forget", "birds", "owl"), "forget"),
-        (("undo", "birds"), "undo"),
-        (("retune", "birds"), "retune"),
-        (("show", "birds"), "show"),
+        (("rename", "birds", "owl", "barn owl"), Recognizer, "rename"),
+        (("forget", "birds", "owl"), Recognizer, "forget"),
+        (("undo", "birds"), Recognizer, "undo"),
+        (("retune", "birds"), models, "training_photos"),
+        (("show", "birds"), Recognizer, "show"),
     ],
 )
 def test_a_model_that_was_left_alone_is_as_it_was(
-    run: Run, birds: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], method: str
+    run: Run, birds: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], owner: Any, name: str
 ) -> None:
-    monkeypatch.setattr(Recognizer, method, interrupt)
+    monkeypatch.setattr(owner, name, interrupt)
     status, printed, told = run(*arguments)
     assert (status, printed, told.strip()) == (130, "", "stopped; birds did not change")
 

@@ -71,7 +71,7 @@ def test_commands_without_a_model_have_it_too(run: Run, monkeypatch: pytest.Monk
         (PermissionError(13, "Permission denied", b"runs"), "error: cannot use runs: Permission denied\n"),
         (sqlite3.OperationalError("disk I/O error"), "error: a database cannot be used: disk I/O error\n"),
     ):
-        monkeypatch.setattr("fiveshot.benchmark.job.choose_features", failing_with(error))
+        monkeypatch.setattr("fiveshot.benchmark.choose_features", failing_with(error))
         assert run("bench") == (1, "", message)
 
 

@@ -28,7 +28,7 @@ def kill_when_written_anew(model: Recognizer, temporary: Path) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    model._model.folder.connection.set_progress_handler(look, 50)
+    model.live.folder.connection.set_progress_handler(look, 50)
 
 
 def main() -> None:

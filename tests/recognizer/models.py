@@ -17,6 +17,7 @@ from fiveshot.recognizer.creation import learn_base
 from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
+from fiveshot.values import Prediction
 
 WIDTH = 12
 
@@ -26,6 +27,11 @@ def photos(name: str, count: int = 5, *, width: int = WIDTH, seed: int = 0) -> n
     own = [*sha256(name.encode()).digest()[:8]]
     center = np.random.default_rng(own).normal(size=width) * 4
     return (center + np.random.default_rng([seed, *own]).normal(size=(count, width))).astype(np.float32)
+
+
+def chances(prediction: Prediction) -> dict[str, float]:
+    """Return the probabilities of the candidates by class."""
+    return {one.label: one.probability for one in prediction.candidates}
 
 
 def picture(side: int = 32, kind: str = "JPEG", color: str = "teal", **saving: object) -> bytes:

@@ -82,7 +82,7 @@ def test_a_model_is_opened_with_what_there_is(model: Recognizer, given: dict[str
 
 
 def test_a_path_alone_is_told_how_to_be_opened() -> None:
-    with pytest.raises(InputError, match=r"not made of 'things' .*with Recognizer\.open\(path\)"):
+    with pytest.raises(InputError, match=r"do not call Recognizer\(\).*Recognizer\.open\(path\)"):
         Recognizer("things")
 
 

@@ -12,9 +12,18 @@ import pytest
 from models import files_with, held, new_model, photos, picture
 
 from fiveshot.errors import InputError
-from fiveshot.recognizer import ConflictError, NotUndoableError, PhotoRecord, Recognizer
+from fiveshot.recognizer import (
+    ConflictError,
+    NotUndoableError,
+    PhotoRecord,
+    Recognizer,
+    correct_seen,
+    import_file,
+    thumbnails,
+)
 from fiveshot.recognizer._learning import feature_records
 from fiveshot.recognizer.store.manifest import Options
+from fiveshot.values import to_json
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
 given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
@@ -30,7 +39,7 @@ def ids(model: Recognizer, name: str) -> list[str]:
 
 def answers(model: Recognizer) -> list[object]:
     """Return all that a model says of some photos, thresholds included; equal values mean equal bits."""
-    return [prediction.as_dict() for prediction in model.predict_features(QUERIES)]
+    return [to_json(prediction) for prediction in model.predict_features(QUERIES)]
 
 
 def contents(model: Recognizer) -> dict[str, object]:
@@ -99,7 +108,7 @@ def test_each_change_is_undone_to_the_bit(make: Callable[..., Recognizer]) -> No
         assert held(model) == state
         assert answers(model) == before
         assert model.check() == []
-    assert len(model.thumbnails("owl")) == 5
+    assert len(thumbnails(model, "owl")) == 5
 
 
 Held = dict[str, dict[str, np.ndarray]]  # features by class and id
@@ -317,11 +326,11 @@ def test_correcting_learns_or_moves(make: Callable[..., Recognizer]) -> None:
     model.learn_features("owl", np.concatenate([owls[:4], rooks[:1]]))
     states = [held(model)]
     mixed = np.concatenate([rooks[:3], rooks[1:2]])  # one is learned as an owl, one comes twice
-    done = model.correct_seen(seen(mixed), "rook")
+    done = correct_seen(model, seen(mixed), "rook")
     assert (done.action, sorted(done.ids), done.counts) == ("correct", ["p5", "p6", "p7"], {"owl": 4, "rook": 3})
     states.append(held(model))
     state = model.snapshot.contents.state
-    again = model.correct_seen(seen(rooks[:3]), "rook")
+    again = correct_seen(model, seen(rooks[:3]), "rook")
     assert (sorted(again.ids), again.counts) == (sorted(done.ids), {"rook": 3})
     assert [entry.action for entry in model.history(2)] == ["correct", "learn"]
     fresh = make("fresh", base=BASE)
@@ -332,7 +341,7 @@ def test_correcting_learns_or_moves(make: Callable[..., Recognizer]) -> None:
     model.undo()
     assert held(model) == states[0]
     with pytest.raises(InputError) as caught:
-        model.correct_seen(seen(owls[:1]), "unknown")
+        correct_seen(model, seen(owls[:1]), "unknown")
     assert caught.value.code == "reserved_name"
 
 
@@ -340,27 +349,27 @@ def test_photos_of_none_of_the_classes_are_kept_apart(make: Callable[..., Recogn
     model = make(options=Options(keep_photos=True))
     strange = photos("stranger", 4)
     with pytest.raises(InputError) as caught:
-        model.correct_seen(seen(strange), "none of these")
+        correct_seen(model, seen(strange), "none of these")
     assert caught.value.code == "no_classes"
     assert model.history(1)[0].action == "create"
     model.learn_features("owl", photos("owl"))
-    done = model.correct_seen(seen(strange[:3]), "None of these")
+    done = correct_seen(model, seen(strange[:3]), "None of these")
     assert (done.action, done.counts) == ("none", {"none of these": 3})
-    assert [photo.id for photo in model.negatives()] == list(done.ids)
+    assert [photo.id for photo in model.photos("none of these")] == list(done.ids)
     assert model.snapshot.classes == ("owl",)
     assert (model.show().negatives, len(model.show().classes)) == (3, 1)
-    with pytest.raises(InputError):
-        model.photos("none of these")
     # A learned photo that shows none of them leaves its class, and one that is learned is none no more.
     assert model.move("p1", to="none").counts == {"owl": 4, "none of these": 4}
     model.learn_features("rook", strange[:1])
-    assert len(model.negatives()) == 3
-    assert model.correct_seen(seen(strange[1:2]), "wren").counts == {"none of these": 2, "wren": 1}
+    assert len(model.photos("none of these")) == 3
+    assert correct_seen(model, seen(strange[1:2]), "wren").counts == {"none of these": 2, "wren": 1}
     assert model.check() == []
 
     file = model.export(tmp_path / "model.fiveshot")
-    with Recognizer.import_file(file, tmp_path / "copy") as copy:
-        assert [photo.sha256 for photo in copy.negatives()] == [photo.sha256 for photo in model.negatives()]
+    with import_file(file, tmp_path / "copy") as copy:
+        assert [photo.sha256 for photo in copy.photos("none of these")] == [
+            photo.sha256 for photo in model.photos("none of these")
+        ]
         assert copy.check() == []
         assert answers(copy) == answers(model)
     other = make("other")
@@ -369,17 +378,17 @@ def test_photos_of_none_of_the_classes_are_kept_apart(make: Callable[..., Recogn
     assert (report.added, report.negatives) == (("owl", "rook", "wren"), 2)
     assert other.merge(file).negatives == 0
     assert other.undo().action == "merge"
-    assert other.negatives() == []
+    assert other.photos("none of these") == []
 
-    left = [photo.id for photo in model.negatives()]
+    left = [photo.id for photo in model.photos("none of these")]
     assert model.remove(left).counts == {"none of these": 0}
-    assert model.negatives() == []
+    assert model.photos("none of these") == []
     for _ in range(4):
         model.undo()
-    assert [photo.id for photo in model.negatives()] == list(done.ids)
+    assert [photo.id for photo in model.photos("none of these")] == list(done.ids)
     assert ids(model, "owl") == ["p1", "p2", "p3", "p4", "p5"]
     model.undo()
-    assert (model.negatives(), model.snapshot.classes) == ([], ("owl",))
+    assert (model.photos("none of these"), model.snapshot.classes) == ([], ("owl",))
     assert model.check() == []
 
 
@@ -391,7 +400,7 @@ def test_the_rate_can_be_changed_and_undone(make: Callable[..., Recognizer]) -> 
             model.learn_features(name, photos(name, 9))
         before, said, head = held(model), answers(model), model.snapshot.head
         rates = (0.05, 0.2, 0.5)
-        rejected = [model.rejected_at(rate).rejected for rate in rates]
+        rejected = [model.snapshot.rejected_at(rate).rejected for rate in rates]
         assert rejected == sorted(rejected)
         now = model.set(false_rejection=0.5)
         assert (now.photos, now.rejected) == (27, rejected[-1])
@@ -416,11 +425,11 @@ def test_negatives_take_part_in_rejection(make: Callable[..., Recognizer]) -> No
     strange = photos("stranger", 8)
     assert all(not one.unknown for one in model.predict_features(strange[4:]))  # too few photos for a rate of 5 %
     before = answers(model)
-    model.correct_seen(seen(strange[:4]), "none of these")
+    correct_seen(model, seen(strange[:4]), "none of these")
     found = model.predict_features(strange[4:])
     assert all(one.unknown for one in found)
     assert "4 photos of none of these" in model.show().rejection
-    assert model.rejected_at(0.05).negatives == 4
+    assert model.snapshot.rejected_at(0.05).negatives == 4
     assert [one.label for one in model.predict_features(photos("owl", 3, seed=4))].count("owl") >= 2
     model.undo()
     assert answers(model) == before

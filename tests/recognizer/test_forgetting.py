@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from file_limits import no_file_may_grow_beyond
-from models import a_reader, files_with, held, photos, picture
+from models import a_reader, chances, files_with, held, photos, picture
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
@@ -198,7 +198,7 @@ def test_the_model_equals_one_that_never_saw_the_class(
     saw.forget(SECRET, for_good=True)
     assert held(saw)["classes"] == held(never)["classes"]
     for after, before in zip(saw.predict_features(X), never.predict_features(X), strict=True):
-        assert dict(after.candidates) == pytest.approx(dict(before.candidates), rel=1e-3, abs=1e-6)
+        assert chances(after) == pytest.approx(chances(before), rel=1e-3, abs=1e-6)
     # What is on the disk is the model, and it gives the same to the bit; sums in memory differ by their order.
     never, saw = reopen(never.path), reopen(saw.path)
     assert saw.predict_features(X) == never.predict_features(X)
@@ -211,7 +211,7 @@ def test_the_last_base_class_may_go(make: Callable[..., Recognizer]) -> None:
     for name in NAMES[:2]:
         model.forget(name, for_good=True)
     assert model.snapshot.classes == ("rook",)
-    assert model.predict_features(photos("rook", 1))[0].candidates[0][0] == "rook"
+    assert model.predict_features(photos("rook", 1))[0].candidates[0].label == "rook"
     assert sorted(file.suffix for file in model.path.glob("*.safetensors")) == []
 
 
@@ -255,7 +255,7 @@ def in_the_way(reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatc
 
     @contextmanager
     def reading(path: Path) -> Iterator[None]:
-        with reopen(path, readonly=True)._model.folder.reading() as connection:
+        with reopen(path, readonly=True).live.folder.reading() as connection:
             connection.execute("SELECT count(*) FROM classes").fetchone()
             yield
 
@@ -287,7 +287,7 @@ def test_an_erase_that_waits_stops_nothing_else(
     model = make(base=NAMES)
     found = learn_secret(model)
     done: list[str] = []
-    model._model.folder.connection.set_trace_callback(done.append)
+    model.live.folder.connection.set_trace_callback(done.append)
     with in_the_way(model.path):
         with pytest.raises(StorageError, match="another process"):
             model.forget(SECRET, for_good=True)
@@ -370,8 +370,8 @@ def test_an_erase_that_fails_is_not_tried_again_by_every_change(
     found = learn_secret(model)
     clock, done = Clock(), list[str]()
     monkeypatch.setattr("fiveshot.recognizer.store.folder.time", clock)
-    model._model.folder.connection.set_trace_callback(done.append)
-    model._model.folder._truncate_log(0)
+    model.live.folder.connection.set_trace_callback(done.append)
+    model.live.folder._truncate_log(0)
     with no_file_may_grow_beyond(model.path.joinpath(DATABASE).stat().st_size // 2):
         with pytest.raises(NotErasedError, match=r"no room to rewrite it.* 2 MB in .*SQLITE_TMPDIR.*5 minutes"):
             model.forget(SECRET, for_good=True)

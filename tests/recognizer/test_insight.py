@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.core.scorers import Scorer, make_scorer
-from fiveshot.recognizer.insight import Duplicate, LearnReport, find_outliers, inspect_class
+from fiveshot.recognizer.insight import find_outliers, inspect_class
 from fiveshot.recognizer.recognition import _held_out as held_out
 from fiveshot.recognizer.recognition._held_out import held_out_scores
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import PhotoRecord
+from fiveshot.values import Duplicate, LearnReport, to_json
 
 WIDTH = 16
 
@@ -71,7 +72,7 @@ def test_a_class_far_from_all_others_is_clear(head: Scorer, memory: Memory, worl
     assert seen.nearest in memory.labels
     assert seen.separability is not None
     assert seen.separability > 0.5
-    json.dumps(seen.as_dict(), allow_nan=False)
+    json.dumps(to_json(seen), allow_nan=False)
 
 
 def test_a_class_where_another_one_is_will_be_confused_with_it(head: Scorer, memory: Memory, world: World) -> None:

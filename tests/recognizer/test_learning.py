@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import WIDTH, files_with, held, photos, picture, with_place
+from models import WIDTH, chances, files_with, held, photos, picture, with_place
 
 from fiveshot.core.scorers import make_scorer
 from fiveshot.errors import InputError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, import_file, thumbnails
 from fiveshot.recognizer.store.manifest import Options
+from fiveshot.values import to_json
 
 NAMES = ("ani", "owl", "rook", "wren")
 
@@ -43,11 +44,11 @@ def test_predictions_are_those_of_the_head_on_the_same_samples(make: Callable[..
     head = head.learn(np.concatenate([photos(name) for name in NAMES[2:]]), np.repeat(NAMES[2:], 5))
     X = np.concatenate([photos(name, 5, seed=3) for name in NAMES])
     found = model.predict_features(X, top=4)
-    assert [one.candidates[0][0] for one in found] == head.classify(X).tolist()
+    assert [one.candidates[0].label for one in found] == head.classify(X).tolist()
     expected = head.probabilities(X)
     for one, row in zip(found, expected, strict=True):
         wanted = dict(zip(head.classes.tolist(), row.tolist(), strict=True))
-        assert dict(one.candidates) == pytest.approx(wanted, rel=1e-5)  # single precision
+        assert chances(one) == pytest.approx(wanted, rel=1e-5)  # single precision
         assert one.probability == pytest.approx(max(row), rel=1e-5)
 
 
@@ -160,7 +161,7 @@ def test_what_comes_one_by_one_is_taken(make: Callable[..., Recognizer]) -> None
         originals=(data for data in (b"a", bytearray(b"b"))),
         names=map(str, range(2)),
     )
-    assert model.thumbnails("wren") == [picture()] * 2
+    assert thumbnails(model, "wren") == [picture()] * 2
     assert [photo.sha256 for photo in model.photos("wren")] == digests
     assert model.check() == []
 
@@ -171,8 +172,8 @@ def test_what_is_learned_can_be_imported(make: Callable[..., Recognizer], tmp_pa
     model.learn_features(
         "wren", photos("wren", 3), sha256s=["0a" * 32] * 3, thumbnails=pictures, originals=[b"a", b"b", None]
     )
-    with Recognizer.import_file(model.export(tmp_path / "file", photos=True), tmp_path / "there") as there:
-        assert there.thumbnails("wren") == pictures[:2]
+    with import_file(model.export(tmp_path / "file", photos=True), tmp_path / "there") as there:
+        assert thumbnails(there, "wren") == pictures[:2]
 
 
 def test_features_of_another_backbone_are_not_learned(make: Callable[..., Recognizer]) -> None:
@@ -192,7 +193,7 @@ def test_any_name_is_a_name(make: Callable[..., Recognizer], reopen: Callable[..
     model.learn_features("wren", photos("wren"))
     again = reopen(model.path)
     assert name in again.snapshot.classes
-    assert again.predict_features(photos(name, 1))[0].candidates[0][0] == name
+    assert again.predict_features(photos(name, 1))[0].candidates[0].label == name
     again.forget(name, for_good=True)
     assert again.snapshot.classes == ("wren",)
 
@@ -243,17 +244,17 @@ def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
     ]
     assert (shown.base_classes, shown.new_classes) == (2, 1)
     assert shown.bytes_per_class == (5 + 4 + 1) * WIDTH * 4
-    assert shown.as_dict()["classes"][0]["name"] == "ani"
-    assert model.thumbnails("wren") == [*map(picture, range(1, 5))]
-    assert model.thumbnails("ani") == []
+    assert to_json(shown)["classes"][0]["name"] == "ani"
+    assert thumbnails(model, "wren") == [*map(picture, range(1, 5))]
+    assert thumbnails(model, "ani") == []
     with pytest.raises(InputError, match="no class 'wrem'; did you mean 'wren'"):
-        model.thumbnails("wrem")
+        thumbnails(model, "wrem")
 
 
 def test_only_what_the_owner_wants_is_kept(make: Callable[..., Recognizer]) -> None:
     model = make(options=Options(thumbnails=False))
     model.learn_features("wren", photos("wren"), thumbnails=[picture()] * 5, originals=[b"a large one"] * 5)
-    assert model.thumbnails("wren") == []
+    assert thumbnails(model, "wren") == []
     model.close()
     assert files_with(model.path, picture()) == files_with(model.path, b"a large one") == []
 
@@ -268,7 +269,7 @@ def test_a_snapshot_never_changes(make: Callable[..., Recognizer]) -> None:
     late = model.snapshot
     assert early.classes == NAMES[:2]
     assert early.predict_features(X) == before
-    assert late.predict_features(X)[0].candidates[0][0] == "wren"
+    assert late.predict_features(X)[0].candidates[0].label == "wren"
     assert late.state == early.state + 2
 
 
@@ -320,11 +321,11 @@ def test_the_default_head_keeps_statistics_of_what_it_makes_of_features(
         stored = model.snapshot.memory.statistics[name].mean
         np.testing.assert_allclose(stored, expected, rtol=1e-5, atol=1e-5)
     found = model.predict_features(X)
-    assert [one.candidates[0][0] for one in found] == ["wren"] * 8
+    assert [one.candidates[0].label for one in found] == ["wren"] * 8
     assert model.check() == []
     again = reopen(model.path).predict_features(X)
     for after, before in zip(again, found, strict=True):
-        assert dict(after.candidates) == pytest.approx(dict(before.candidates), rel=1e-3, abs=1e-5)
+        assert chances(after) == pytest.approx(chances(before), rel=1e-3, abs=1e-5)
 
 
 def test_the_settings_of_a_base_outlive_its_classes(
@@ -340,7 +341,7 @@ def test_the_settings_of_a_base_outlive_its_classes(
     again = reopen(model.path)
     assert again.check() == []
     X = np.concatenate([photos("wren", 3, seed=1), photos("rook", 3, seed=1)])
-    assert [one.candidates[0][0] for one in again.predict_features(X)] == ["wren"] * 3 + ["rook"] * 3
+    assert [one.candidates[0].label for one in again.predict_features(X)] == ["wren"] * 3 + ["rook"] * 3
 
 
 def test_nothing_is_written_through_a_reader(
@@ -363,7 +364,7 @@ def test_a_change_does_not_read_all_classes(make: Callable[..., Recognizer]) -> 
     model, asked = make(), list[str]()
     for name in NAMES[:3]:
         model.learn_features(name, photos(name))
-    connection = model._model.folder.connection
+    connection = model.live.folder.connection
     connection.set_trace_callback(asked.append)
     model.learn_features("wren", photos("wren"))
     model.learn_features("owl", photos("owl", 2, seed=1), add=True)

@@ -24,13 +24,14 @@ sys.meta_path.insert(0, Blocked())
 EVERY_DAY = """
 from pathlib import Path
 from fiveshot import Recognizer
+from fiveshot.recognizer import evaluate, import_file
 
 photos, work = Path(sys.argv[1]), Path(sys.argv[2])
 with Recognizer.create(work / "model", base=photos / "base", device="cpu", views=1) as model:
     (report,) = model.learn_many({"red": photos / "red"})
     assert (report.photos, report.verdict) == (3, "clear"), report
-    assert model.predict(photos / "red")[0].candidates[0][0] == "red"
-    assert model.evaluate(photos / "test").accuracy == 1.0
+    assert model.predict(photos / "red")[0].candidates[0].label == "red"
+    assert evaluate(model, photos / "test").accuracy == 1.0
     assert [one.name for one in model.show().classes] == ["blue", "green", "red"]
     model.rename("red", "crimson")
     assert model.undo().action == "rename"
@@ -38,7 +39,7 @@ with Recognizer.create(work / "model", base=photos / "base", device="cpu", views
     assert model.undo().action == "forget"
     model.export(work / "model.fiveshot")
     assert model.check() == []
-with Recognizer.import_file(work / "model.fiveshot", work / "copy", device="cpu") as copy:
+with import_file(work / "model.fiveshot", work / "copy", device="cpu") as copy:
     assert copy.snapshot.classes == ("blue", "green", "red")
     copy.forget("red", for_good=True)
     assert copy.merge(work / "model").added == ("red",)
@@ -48,11 +49,12 @@ with Recognizer.create(work / "adapted", adapter="cub200-small", device="cpu", v
 """
 RETUNE = """
 from fiveshot import FiveshotError, Recognizer
+from fiveshot.tuning import retune
 
 with Recognizer.create(sys.argv[2] + "/kept", keep_photos=True, device="cpu", views=1) as model:
     model.learn_many({"red": sys.argv[1] + "/red", "blue": sys.argv[1] + "/base/blue"})
     try:
-        model.retune()
+        retune(model)
     except FiveshotError as error:
         print(error.hint)
 """

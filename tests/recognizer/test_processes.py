@@ -78,7 +78,7 @@ def test_a_second_writer_gets_a_clear_error(
 ) -> None:
     first = make()
     second = reopen(first.path, timeout=0.1)
-    with first._model.folder.writing():
+    with first.live.folder.writing():
         with pytest.raises(StorageError, match="another process is writing to"):
             second.learn_features("owl", photos("owl"))
         assert second.refresh().classes == (), "reading goes on"
@@ -89,7 +89,7 @@ def test_a_second_writer_waits(make: Callable[..., Recognizer], reopen: Callable
     first = make()
     second = reopen(first.path, timeout=30)
     waiting = threading.Thread(target=lambda: second.learn_features("owl", photos("owl")))
-    with first._model.folder.writing():
+    with first.live.folder.writing():
         waiting.start()
         waiting.join(0.1)
         assert waiting.is_alive()
@@ -104,7 +104,7 @@ def test_threads_share_a_recogniser(make: Callable[..., Recognizer]) -> None:
     def read() -> None:
         try:
             for _ in range(40):
-                labels = {one.candidates[0][0] for one in model.predict_features(photos("ani", 3, seed=5))}
+                labels = {one.candidates[0].label for one in model.predict_features(photos("ani", 3, seed=5))}
                 assert labels == {"ani"}
         except BaseException as error:
             failed.append(error)

@@ -23,11 +23,12 @@ torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed"
 from fiveshot.backbones import BackboneSpec, load_backbone, read_adapter
 from fiveshot.data.sources import content_mark
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, evaluate, import_file, thumbnails
 from fiveshot.recognizer.creation import MAY_BE_SEEN, base_images, with_unseen
 from fiveshot.recognizer.photos import embedding
 from fiveshot.recognizer.store.contents import same_statistics
-from fiveshot.tuning import TuneRecipe, tune
+from fiveshot.tuning import TuneRecipe, create_tuned, retune, tune
+from fiveshot.values import to_json
 
 COLOURS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (200, 50, 40), "grey": (128, 128, 128)}
 SETTINGS = {"epochs": 1, "bottleneck": 4, "batch_size": 8}
@@ -35,12 +36,12 @@ SETTINGS = {"epochs": 1, "bottleneck": 4, "batch_size": 8}
 
 @pytest.fixture
 def create(tmp_path: Path, tiny_file: Path) -> Callable[..., Recognizer]:
-    def make(name: str = "model", **given: object) -> Recognizer:
-        return Recognizer.create(
-            tmp_path / name, backbone=TINY, weights=tiny_file, device="cpu", runtime="torch", **given
-        )
+    def create(
+        name: str = "model", make: Callable[..., Recognizer] = Recognizer.create, **given: object
+    ) -> Recognizer:
+        return make(tmp_path / name, backbone=TINY, weights=tiny_file, device="cpu", runtime="torch", **given)
 
-    return make
+    return create
 
 
 def draw(folder: Path, name: str, count: int, *, seed: int = 0) -> Path:
@@ -64,10 +65,10 @@ def test_learn_predict_forget(create: Callable[..., Recognizer], tmp_path: Path)
         seen: list[tuple[int, int]] = []
         found = model.predict(test, top=2, progress=lambda *now: seen.append(now))
         assert seen[-1] == (3, 3)
-        assert [one.candidates[0][0] for one in found] == ["blue", "green", "red"]
+        assert [one.candidates[0].label for one in found] == ["blue", "green", "red"]
         assert found[0].photo == str(test[0] / "1-0.png")
         model.forget("red", for_good=True)
-        assert model.predict(test[2])[0].candidates[0][0] != "red"
+        assert model.predict(test[2])[0].candidates[0].label != "red"
         assert model.check() == []
 
 
@@ -145,13 +146,13 @@ def test_thumbnails_hide_what_the_camera_wrote(create: Callable[..., Recognizer]
     assert b"taken at home" in buffer.getvalue()
     with create(keep_photos=False) as model:
         model.learn("red", [buffer.getvalue(), Image.new("RGB", (30, 30), "darkred")])
-        small = model.thumbnails("red")
+        small = thumbnails(model, "red")
         assert [Image.open(io.BytesIO(data)).size for data in small] == [(128, 64), (30, 30)]
     for file in (tmp_path / "model").iterdir():
         assert b"taken at home" not in file.read_bytes()
     with create("without", thumbnails=False) as model:
         model.learn("red", buffer.getvalue())
-        assert model.thumbnails("red") == []
+        assert thumbnails(model, "red") == []
 
 
 def test_threads_leave_the_process_as_it_was(create: Callable[..., Recognizer], tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_base_and_what_evaluation_says(create: Callable[..., Recognizer], tmp_
     with create(base=tmp_path / "base") as model:
         assert (model.show().base_classes, model.show().new_classes) == (2, 0)
         model.learn("red", draw(tmp_path / "p", "red", 5))
-        result = model.evaluate(tmp_path / "test")
+        result = evaluate(model, tmp_path / "test")
     assert (result.photos, result.unknown_photos) == (12, 4)
     right = sum(one.right for one in result.classes)
     assert result.accuracy == right / 12
@@ -187,7 +188,7 @@ def test_a_base_and_what_evaluation_says(create: Callable[..., Recognizer], tmp_
     rejected = sum(one.rejected for one in result.classes)
     assert result.false_rejection == rejected / 12
     assert 0 <= result.unknown_auroc <= 1
-    assert result.as_dict()["classes"][0]["accuracy"] == result.classes[0].accuracy
+    assert to_json(result)["classes"][0]["accuracy"] == result.classes[0].accuracy
     known = [one for one in result.wrong if one.name in ("blue", "green", "red")]
     assert sum(one.shown_as is None for one in known) == rejected
     accepted = 12 - rejected
@@ -205,16 +206,16 @@ def test_evaluation_says_what_it_rests_on(create: Callable[..., Recognizer], tmp
         model.learn("red", draw(tmp_path / "p", "red", 3))
         for name in ("blue", "red", "grey"):
             draw(tmp_path / "test", name, 2, seed=2)
-        clean = model.evaluate(tmp_path / "test")
+        clean = evaluate(model, tmp_path / "test")
         shutil.copy(tmp_path / "p" / "red" / "0-0.png", tmp_path / "test" / "red" / "another name.png")
         shutil.copy(tmp_path / "p" / "blue" / "0-1.png", tmp_path / "test" / "grey" / "misplaced.png")
         (tmp_path / "test" / "blue").rename(tmp_path / "test" / "BLUE")
         shutil.copytree(tmp_path / "test" / "BLUE", tmp_path / "test" / "reds")
-        result = model.evaluate(tmp_path / "test")
+        result = evaluate(model, tmp_path / "test")
     assert (clean.learned_photos, [str(one) for one in clean.other_folders]) == (0, ["grey"])
     assert (result.photos, result.unknown_photos, result.learned_photos) == (3, 7, 2)
     assert [str(one) for one in result.other_folders] == ["BLUE (like 'blue'?)", "grey", "reds (like 'red'?)"]
-    said = result.as_dict()
+    said = to_json(result)
     assert said["other_folders"][0] == {"name": "BLUE", "photos": 2, "like": "blue"}
     assert said["learned_photos"] == 2
     assert result.accuracy == sum(one.right for one in result.classes) / 3  # the learned one counts as before
@@ -245,7 +246,9 @@ def test_a_base_of_one_class_is_refused(create: Callable[..., Recognizer], tmp_p
     with pytest.raises(InputError, match="cannot be built from class statistics"):
         create(head="ranpac")
     with pytest.raises(InputError, match="give base=DIR with it"):
-        create(tune=True)
+        create_tuned(tmp_path / "model", None)
+    with pytest.raises(InputError, match="cannot be built from class statistics"):
+        create_tuned(tmp_path / "model", tmp_path / "base", head="ranpac")
     assert not (tmp_path / "model").exists()
 
 
@@ -279,9 +282,9 @@ def test_tuning_switches_everything_at_once(
         reader = reopen(model.path, readonly=True, device="cpu", runtime="torch")
         before, early = held(model), model.snapshot
         with pytest.raises(InputError, match=r"2 base classes, whose photos are not in it.*base=DIR"):
-            model.retune(settings=SETTINGS)
+            retune(model, settings=SETTINGS)
         assert held(model) == before
-        result = model.retune(base=tmp_path / "base", settings=SETTINGS)
+        result = retune(model, base=tmp_path / "base", settings=SETTINGS)
         assert result.best_epoch == 1
         assert model.snapshot.manifest.backbone.adapter.startswith("adapter-")
         assert model.snapshot.classes == early.classes
@@ -295,7 +298,7 @@ def test_tuning_switches_everything_at_once(
             model.undo()
         model.learn("red", test, add=True)
         assert model.undo().action == "add"
-        model.retune(base=tmp_path / "base", settings=SETTINGS)
+        retune(model, base=tmp_path / "base", settings=SETTINGS)
         assert len(list(model.path.glob("adapter-*"))) == 1, "the adapter before is gone"
 
 
@@ -304,7 +307,7 @@ def test_tuning_needs_the_photos(create: Callable[..., Recognizer], tmp_path: Pa
         for name in ("red", "grey"):
             model.learn(name, draw(tmp_path / "p", name, 2))
         with pytest.raises(InputError, match=r"2 classes were not kept: 'red', 'grey'.*keep_photos=True"):
-            model.retune(settings=SETTINGS)
+            retune(model, settings=SETTINGS)
 
 
 @pytest.mark.parametrize("limit", [1000, 60_000], ids=["checkpoint", "adapter or database"])
@@ -316,11 +319,11 @@ def test_retuning_without_room_leaves_the_model_as_it_was(
             model.learn(name, draw(tmp_path / "p", name, 2))
         before, files = held(model), sorted(path.name for path in model.path.iterdir())
         with no_file_may_grow_beyond(limit), pytest.raises(StorageError):
-            model.retune(settings=SETTINGS)
+            retune(model, settings=SETTINGS)
         assert held(model) == before
         assert sorted(path.name for path in model.path.iterdir()) == files
         assert model.check() == []
-        model.retune(settings=SETTINGS)
+        retune(model, settings=SETTINGS)
         assert held(model) != before
 
 
@@ -337,7 +340,7 @@ def test_a_change_during_tuning_is_not_lost(
                 second.learn_features("blue", photos("blue", 2, width=second.snapshot.contents.width))
 
         with pytest.raises(InputError, match="changed while it was tuned; nothing was switched"):
-            model.retune(settings=SETTINGS, on_tuning=learn_meanwhile)
+            retune(model, settings=SETTINGS, on_tuning=learn_meanwhile)
         assert model.refresh().classes == ("blue", "grey", "red")
         assert list(model.path.glob("adapter-*")) == []
         assert model.check() == []
@@ -389,7 +392,7 @@ def test_an_adapter_made_for_the_base(
     seen: list[tuple[int, int]] = []
     with create(
         base=tmp_path / "base",
-        tune=True,
+        make=create_tuned,
         on_tuning=tuned.append,
         progress=lambda *now: seen.append(now),
     ) as model:
@@ -398,7 +401,7 @@ def test_an_adapter_made_for_the_base(
         assert seen[-1] == (12, 12)
         (adapter,) = model.path.glob("adapter-*")
         expected = model.snapshot.memory.base
-        assert model.predict(draw(tmp_path / "t", "blue", 1))[0].candidates[0][0] == "blue"
+        assert model.predict(draw(tmp_path / "t", "blue", 1))[0].candidates[0].label == "blue"
     with create("second", base=tmp_path / "base", adapter=adapter) as again:
         assert again.snapshot.manifest.backbone == model.snapshot.manifest.backbone
         base = again.snapshot.memory.base
@@ -413,5 +416,5 @@ def test_an_adapter_made_for_the_base(
     ):
         damaged.predict(tmp_path / "t" / "blue")
     weights = again.snapshot.manifest.backbone.weights
-    with Recognizer.import_file(file, tmp_path / "there", weights=weights, **opening) as there:
-        assert there.predict(tmp_path / "t")[0].candidates[0][0] == "blue"
+    with import_file(file, tmp_path / "there", weights=weights, **opening) as there:
+        assert there.predict(tmp_path / "t")[0].candidates[0].label == "blue"

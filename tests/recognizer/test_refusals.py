@@ -213,7 +213,7 @@ def test_what_changes_under_a_reader_without_room_is_not_taken_for_damage(
 
     with no_file_may_grow_beyond(1000):
         reader = reopen(model.path, readonly=True)
-    with pytest.raises(StorageError, match="was changed while it was read"), reader._model.folder.reading():
+    with pytest.raises(StorageError, match="was changed while it was read"), reader.live.folder.reading():
         list(change())
     assert reader.refresh().classes == (*NAMES, "x")
     reader.close()
@@ -291,6 +291,6 @@ def test_a_file_that_the_database_names_is_never_discarded(make: Callable[..., R
     (named,) = model.path.glob("base-*")
     unnamed = model.path / "base-0123456789abcdef.safetensors"
     unnamed.write_bytes(b"of a change that failed")
-    model._model.folder.discard([named, unnamed])
+    model.live.folder.discard([named, unnamed])
     assert named.exists()
     assert not unnamed.exists()

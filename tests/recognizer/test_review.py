@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.scorers import make_scorer
 from fiveshot.errors import InputError
-from fiveshot.recognizer import ConflictError, Recognizer
+from fiveshot.recognizer import ConflictError, Recognizer, apply_review, keep_photos, review
+from fiveshot.recognizer.advice import review_photos
 from fiveshot.recognizer.recognition._held_out import Leaving
-from fiveshot.recognizer.review import review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.values import to_json
 
 BIRDS = ("crow", "owl", "swift", "wren")
 
@@ -34,16 +35,16 @@ def birds(tmp_path: Path) -> Iterator[Recognizer]:
 
 
 def test_planted_mistakes_are_found_and_put_right_in_one_change(birds: Recognizer) -> None:
-    found = birds.review()
+    found = review(birds)
     (mixed,) = found.of(["mixed-up"])
     assert (mixed.photo, mixed.label, mixed.action, mixed.to) == ("p24", "wren", "move", "owl")
     assert mixed.beside in {one.id for one in birds.photos("owl")}
     (twice,) = found.of(["duplicates"])
     assert (twice.photo, twice.beside, twice.action, twice.to) == ("p25", "p1", "remove", None)
     before = held(birds)
-    done = birds.apply(found.of(["mixed-up", "duplicates"]))
+    done = apply_review(birds, found.of(["mixed-up", "duplicates"]))
     assert done.counts == {"wren": 6, "owl": 6, "crow": 6}
-    again = birds.review()
+    again = review(birds)
     assert again.accuracy == 1.0
     assert not again.of(["mixed-up", "duplicates"])
     assert birds.history(1)[0].action == "review"
@@ -60,32 +61,32 @@ def test_harm_is_looked_for_as_long_as_others_can_be_left_out(tmp_path: Path) ->
         for number in range(30):
             shots = rng.normal(size=(1, 3)) + 0.8 * rng.normal(size=(3, 3))
             model.learn_features(f"{number}", shots @ plane + 0.3 * rng.normal(size=(3, 384)))
-        harmful = [one.label for one in model.review().of(["harmful"])]
+        harmful = [one.label for one in review(model).of(["harmful"])]
     assert harmful
     assert len(set(harmful)) == len(harmful)  # one of three at most
 
 
 def test_what_is_kept_is_not_suggested_again_until_that_is_undone(birds: Recognizer) -> None:
-    birds.keep(["p24"], "mixed-up")
-    found = birds.review()
+    keep_photos(birds, ["p24"], "mixed-up")
+    found = review(birds)
     assert (found.of(["mixed-up"]), found.kept) == ((), 1)
-    assert birds.review(kept=True).of(["mixed-up"])
+    assert review(birds, kept=True).of(["mixed-up"])
     assert birds.undo().action == "keep"
-    assert birds.review().of(["mixed-up"])
+    assert review(birds).of(["mixed-up"])
     with pytest.raises(InputError) as missing:
-        birds.keep(["p99"], "mixed-up")
+        keep_photos(birds, ["p99"], "mixed-up")
     assert missing.value.code == "no_photo"
     with pytest.raises(InputError):
-        birds.keep(["p24"], "boring")
+        keep_photos(birds, ["p24"], "boring")
 
 
 def test_a_photo_that_was_moved_meanwhile_is_left_alone(birds: Recognizer) -> None:
-    found = birds.review()
+    found = review(birds)
     birds.move("p24", to="swift")
     with pytest.raises(ConflictError):
-        birds.apply(found.of(["mixed-up"]))
+        apply_review(birds, found.of(["mixed-up"]))
     with pytest.raises(InputError) as nothing:
-        birds.apply([])
+        apply_review(birds, [])
     assert nothing.value.code == "nothing_to_apply"
 
 
@@ -94,24 +95,24 @@ def test_a_class_of_two_strangers_keeps_one_of_them(tmp_path: Path) -> None:
         for name in BIRDS:
             model.learn_features(name, photos(name, 6, width=48))
         model.learn_features("stork", [photos("owl", 8, width=48)[7], photos("wren", 8, width=48)[7]])
-        suggested = [one for one in model.review().of(["mixed-up"]) if one.label == "stork"]
+        suggested = [one for one in review(model).of(["mixed-up"]) if one.label == "stork"]
         assert len(suggested) == 2
-        model.apply(suggested)
+        apply_review(model, suggested)
         assert len(model.photos("stork")) == 1
 
 
 def test_models_that_say_little_are_reviewed_as_well(tmp_path: Path) -> None:
     with new_model(tmp_path / "birds", head="unbiased-lda") as model:
         with pytest.raises(InputError) as nothing:
-            model.review()
+            review(model)
         assert nothing.value.code == "no_classes"
         model.learn_features("owl", photos("owl", 3))
-        alone = model.review()
+        alone = review(model)
         assert (alone.accuracy, alone.expected, alone.pairs) == (None, (), ())
         model.learn_features("wren", photos("wren", 1))
-        found = model.review()
+        found = review(model)
         assert {one.name: one.accuracy is None for one in found.classes} == {"owl": False, "wren": True}
-        json.dumps(found.as_dict(), allow_nan=False)
+        json.dumps(to_json(found), allow_nan=False)
 
 
 def test_photos_added_to_a_base_class_are_judged_beside_its_statistics(tmp_path: Path) -> None:
@@ -119,11 +120,11 @@ def test_photos_added_to_a_base_class_are_judged_beside_its_statistics(tmp_path:
     with new_model(tmp_path / "birds", base=base, head="unbiased-lda") as model:
         model.learn_features("owl", photos("owl", 5))
         model.learn_features("bird 3", [*photos("bird 3", 1, seed=1), photos("owl", 7)[6]], add=True)
-        found = model.review()
+        found = review(model)
         assert [(one.photo, one.to) for one in found.of(["mixed-up"])] == [("p7", "owl")]
         assert found.judged == 7
-        model.apply(found.of(["mixed-up"]))
-        assert model.review().accuracy == 1.0
+        apply_review(model, found.of(["mixed-up"]))
+        assert review(model).accuracy == 1.0
 
 
 def known(labels: NDArray[np.str_], X: NDArray[np.float32]) -> KnownPhotos:
@@ -171,7 +172,7 @@ def test_the_nearest_learned_photos_say_why(birds: Recognizer) -> None:
     assert answer.why[0].label == "owl"
     assert answer.why[0].likeness == pytest.approx(1.0, abs=1e-6)
     assert [one.likeness for one in answer.why] == sorted((one.likeness for one in answer.why), reverse=True)
-    assert answer.as_dict()["why"][0]["id"] == answer.why[0].id
+    assert to_json(answer)["why"][0]["id"] == answer.why[0].id
     (plain,) = birds.predict_features(photos("owl", 6, width=48)[:1])
     assert plain.why == ()
     with pytest.raises(InputError):

@@ -8,7 +8,7 @@ import pytest
 from models import files_with, photos
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, erase_pending
 
 
 def test_settling_erases_once_nobody_reads(
@@ -16,17 +16,17 @@ def test_settling_erases_once_nobody_reads(
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     model = make()
-    assert model.settle()
+    assert erase_pending(model)
     model.learn_features("secret owl", photos("secret owl"))
     model.learn_features("wren", photos("wren"))
-    with reopen(model.path, readonly=True)._model.folder.reading() as connection:
+    with reopen(model.path, readonly=True).live.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
         with pytest.raises(StorageError, match="another process"):
             model.forget("secret owl", for_good=True)
-        assert not model.settle()
+        assert not erase_pending(model)
         assert files_with(model.path, b"secret owl")
     state = model.snapshot.state
-    assert model.settle()
+    assert erase_pending(model)
     assert files_with(model.path, b"secret owl") == []
     assert model.check() == []
     assert model.refresh().state == state
@@ -36,4 +36,4 @@ def test_a_closed_model_cannot_settle(make: Callable[..., Recognizer]) -> None:
     model = make()
     model.close()
     with pytest.raises(InputError, match="closed; open it again"):
-        model.settle()
+        erase_pending(model)

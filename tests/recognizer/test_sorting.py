@@ -16,11 +16,11 @@ from sklearn.metrics import adjusted_mutual_info_score as ami
 
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
-from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer import _unlabeled as unlabeled
-from fiveshot.recognizer._unlabeled import KeptVectors
+from fiveshot.recognizer import Recognizer, learn_sorted, place_sorted, sort_features, sort_photos, unlabeled
 from fiveshot.recognizer.answers.folders import put_back
 from fiveshot.recognizer.sorting import group_rows, neighbors
+from fiveshot.recognizer.unlabeled import KeptVectors
+from fiveshot.values import to_json
 
 WIDTH = 48
 BIRDS = ("crow", "owl", "swift", "wren", "kite", "heron")
@@ -40,21 +40,21 @@ def blocks(count: int, size: int, first: int = 0) -> set[frozenset[int]]:
 
 def test_a_first_folder_is_grouped_without_being_told_how_many(tmp_path: Path) -> None:
     with new_model(tmp_path / "model", head="unbiased-lda", width=WIDTH) as model:
-        found = model.sort_features(mixed(BIRDS, 7))
+        found = sort_features(model, mixed(BIRDS, 7))
         assert found.known == ()
         assert sets(found.groups) == blocks(6, 7)
         assert {group.id for group in found.groups} == {f"g{7 * n}" for n in range(6)}
         asked = [number for one in found.queue for number in (one.photo, *one.companions)]
         assert sorted(asked) == list(range(42))
         assert all(one.guess is None for one in found.queue)
-        json.dumps(found.as_dict(), allow_nan=False)
+        json.dumps(to_json(found), allow_nan=False)
 
 
 def test_what_is_known_is_told_and_the_rest_is_grouped(tmp_path: Path) -> None:
     with new_model(tmp_path / "model", head="unbiased-lda", width=WIDTH) as model:
         for name in BIRDS[:4]:
             model.learn_features(name, photos(name, 5, width=WIDTH))
-        found = model.sort_features(np.concatenate([mixed(BIRDS[:2], 3, seed=1), mixed(BIRDS[4:], 6)]))
+        found = sort_features(model, np.concatenate([mixed(BIRDS[:2], 3, seed=1), mixed(BIRDS[4:], 6)]))
         right = [one for one in found.known if one.photo < 6 and one.label == BIRDS[one.photo // 3]]
         assert len(right) >= 5  # one in twenty may be called unknown
         assert sets(found.groups) >= blocks(2, 6, first=6)
@@ -67,7 +67,7 @@ def test_what_is_known_is_told_and_the_rest_is_grouped(tmp_path: Path) -> None:
 def test_heads_without_a_metric_sort_as_well(tmp_path: Path, head: str) -> None:
     with new_model(tmp_path / "model", head=head, width=WIDTH) as model:
         model.learn_features("owl", photos("owl", 5, width=WIDTH))
-        found = model.sort_features(mixed(("owl", "wren", "kite"), 6, seed=2))
+        found = sort_features(model, mixed(("owl", "wren", "kite"), 6, seed=2))
         assert {number for group in found.groups for number in group.photos} >= set(range(6, 18))
 
 
@@ -75,7 +75,7 @@ def test_heads_without_a_metric_sort_as_well(tmp_path: Path, head: str) -> None:
 def test_few_photos_are_sorted(tmp_path: Path, count: int) -> None:
     with new_model(tmp_path / "model", head="unbiased-lda", width=WIDTH) as model:
         if count:
-            found = model.sort_features(mixed(BIRDS[:count], 1))
+            found = sort_features(model, mixed(BIRDS[:count], 1))
             assert sorted(number for group in found.groups for number in group.photos) == list(range(count))
         assert group_rows(np.zeros((count, 4), np.float32)).shape == (count,)
 
@@ -179,54 +179,54 @@ def test_a_folder_is_sorted_once_and_named(
     model: Recognizer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks, told = counted_looks(monkeypatch), list[tuple[int, int]]()
-    found = model.sort(folder, progress=lambda done, total: told.append((done, total)))
+    found = sort_photos(model, folder, progress=lambda done, total: told.append((done, total)))
     assert [Path(one.name).name for one in found.bad] == ["broken.jpg"]
     assert told[-1] == (9, 9)
     assert (found.since, found.meanwhile, found.copies) == (None, (), 0)
     assert sum(looks) == 9
-    again = model.sort(folder)
+    again = sort_photos(model, folder)
     assert (again.groups, sum(looks)) == (found.groups, 10)  # the broken one is tried again
     assert (again.since.new, again.since.gone, again.since.changed) == (0, 0, 0)
     draw(folder / "red 0.png", (200, 60, 30), 99)
     (folder / "red 1.png").unlink()
     shutil.copy(folder / "red 2.png", folder / "copy of red 2.png")
-    changed = model.sort(folder)
+    changed = sort_photos(model, folder)
     assert (changed.since.new, changed.since.gone, changed.since.changed, changed.copies) == (1, 1, 1, 1)
     assert len(changed.photos) == 7
-    reports = model.learn_sorted(changed, {"0": "red", "1": "red"})
+    reports = learn_sorted(model, changed, {"0": "red", "1": "red"})
     assert [(one.name, one.photos) for one in reports] == [("red", 2)]
     assert model.undo().action == "learn"
 
 
 def test_sorted_photos_are_put_into_folders_and_back(model: Recognizer, folder: Path, tmp_path: Path) -> None:
-    found, into = model.sort(folder), tmp_path / "sorted"
+    found, into = sort_photos(model, folder), tmp_path / "sorted"
     before = {path.name for path in folder.rglob("*.*")}
     red = str(found.photos.index(str(folder / "red 3.png")))
     expected = Counter(
         f"_unknown/{group.id}" for group in found.groups for photo in group.photos if str(photo) != red
     )
-    told = found.place(into, "move", names={red: "red"}, dry_run=True)
+    told = place_sorted(found, into, "move", names={red: "red"}, dry_run=True)
     assert (told.folders, into.exists()) == (expected + Counter(red=1), False)
-    assert found.place(into, "move", names={red: "red"}).folders == told.folders
+    assert place_sorted(found, into, "move", names={red: "red"}).folders == told.folders
     assert [path.name for path in (into / "red").iterdir()] == ["red 3.png"]
     assert {path.name for path in folder.rglob("*.*")} == {"broken.jpg"}
     assert put_back(into).undone == 8
     assert {path.name for path in folder.rglob("*.*")} == before
     with pytest.raises(InputError) as refused:
-        found.place(into, names={"g99": "red"})
+        place_sorted(found, into, names={"g99": "red"})
     assert (refused.value.code, into.exists()) == ("no_group", False)
 
 
 def test_what_changed_since_is_not_learned(model: Recognizer, folder: Path) -> None:
-    found = model.sort(folder)
+    found = sort_photos(model, folder)
     number = found.photos.index(str(folder / "red 3.png"))
     draw(folder / "red 3.png", (20, 220, 20), 7)
     with pytest.raises(InputError) as changed:
-        model.learn_sorted(found, {str(number): "red"})
+        learn_sorted(model, found, {str(number): "red"})
     assert changed.value.code == "photo_changed"
     for names, code in (({"g99": "red"}, "no_group"), ({}, "no_names"), ({"0": "red", "g0": "blue"}, "two_names")):
         with pytest.raises(InputError) as refused:
-            model.learn_sorted(found, names)
+            learn_sorted(model, found, names)
         assert refused.value.code == code
     assert model.snapshot.classes == ()
 
@@ -242,7 +242,7 @@ def test_a_folder_may_change_while_it_is_sorted(
         return whole(*given, **more)
 
     monkeypatch.setattr(unlabeled, "records_or_bad", look)
-    found = model.sort(folder)
+    found = sort_photos(model, folder)
     assert {Path(one.name).name for one in found.bad} == {"broken.jpg", "red 0.png"}
     assert [Path(name).name for name in found.meanwhile] == ["late.png"]
     assert len(found.photos) == 7
@@ -259,9 +259,9 @@ def test_stopped_sorting_goes_on_where_it_was(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        model.sort(folder, progress=stop)
+        sort_photos(model, folder, progress=stop)
     before = sum(looks)
-    model.sort(folder)
+    sort_photos(model, folder)
     assert sum(looks) - before == 7  # of the first part only the broken one is tried again
 
 

@@ -16,6 +16,7 @@ from toys import base_session_only
 from fiveshot import Recognizer
 from fiveshot.benchmark import RunRecord
 from fiveshot.errors import StorageError
+from fiveshot.recognizer import export_onnx
 from fiveshot.reports import write_report
 from fiveshot.reports.page import report_page
 
@@ -232,7 +233,7 @@ def test_an_onnx_file_of_hostile_names_does_nothing_in_a_browser(page: Browser, 
     with Recognizer.create(tmp_path / "model", views=1) as model:
         for seed, name in enumerate(names):
             model.learn_features(name, np.random.default_rng(seed).normal(size=(3, model.snapshot.contents.width)))
-        sidecar = model.export_onnx(tmp_path / "evil.onnx").with_suffix(".json")
+        sidecar = export_onnx(model, tmp_path / "evil.onnx").with_suffix(".json")
     file = tmp_path / "page.html"
     file.write_text(f"<meta charset=utf-8><script>var said = {sidecar.read_text(encoding='utf-8')}</script>")
     for path in (sidecar, file):

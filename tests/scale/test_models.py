@@ -134,10 +134,14 @@ def test_a_model_from_statistics_is_one_from_features(spec: BackboneSpec, tmp_pa
             assert found[label].count == expected[label].count
             assert np.allclose(found[label].mean, expected[label].mean, atol=1e-6)
         answers, others = made.predict_features(queries.vectors), alone.predict_features(queries.vectors)
-        assert [answer.candidates[0][0] for answer in answers] == [answer.candidates[0][0] for answer in others]
-        chances = [[answer.candidates[0][1] for answer in some] for some in (answers, others)]
+        assert [answer.candidates[0].label for answer in answers] == [
+            answer.candidates[0].label for answer in others
+        ]
+        chances = [[answer.candidates[0].probability for answer in some] for some in (answers, others)]
         assert np.allclose(*chances, atol=1e-3)
-        right = [answer.candidates[0][0] == label for answer, label in zip(answers, queries.labels, strict=True)]
+        right = [
+            answer.candidates[0].label == label for answer, label in zip(answers, queries.labels, strict=True)
+        ]
         assert np.mean(right) > 0.95
         strange = made.predict_features(-queries.vectors)
         assert np.mean([answer.unknown for answer in answers]) < 0.15
@@ -155,8 +159,8 @@ def test_a_model_from_tied_statistics_predicts_the_same(spec: BackboneSpec, tmp_
         found, expected = (
             [answer.candidates[0] for answer in model.predict_features(queries.vectors)] for model in (tied, each)
         )
-        assert [label for label, _ in found] == [label for label, _ in expected]
-        assert np.allclose([chance for _, chance in found], [chance for _, chance in expected], atol=1e-3)
+        assert [one.label for one in found] == [one.label for one in expected]
+        assert np.allclose([one.probability for one in found], [one.probability for one in expected], atol=1e-3)
         assert tied.check() == []
 
 

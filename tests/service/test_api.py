@@ -23,8 +23,8 @@ from tiny import encoded, parts, photo, picture, tiny_model
 
 from fiveshot.errors import InputError
 from fiveshot.features import decode_photos
-from fiveshot.recognizer import Recognizer
-from fiveshot.service import RequestLimits, Settings, _photos
+from fiveshot.recognizer import Recognizer, import_file
+from fiveshot.service import RequestLimits, Settings, _engine, _photos
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_answers_equal_those_of_the_library(service: Live, model_path: Path) -> 
         own = model.predict(sent, top=3)
     for there, here in zip(served, own, strict=True):
         assert there["label"] == here.label
-        assert [c["label"] for c in there["candidates"]] == [label for label, _ in here.candidates]
+        assert [c["label"] for c in there["candidates"]] == [each.label for each in here.candidates]
         assert there["probability"] == pytest.approx(here.probability, abs=1e-4)
         assert there["familiarity"] == pytest.approx(here.familiarity, rel=1e-3, abs=1e-3)
 
@@ -276,8 +276,9 @@ def test_a_reader_does_not_move_the_state_of_a_change(
 
         service_sees: list[int] = []
         rows = np.random.default_rng(0).normal(size=(1, elsewhere.snapshot.contents.width))
-        for verb in ("rename", "forget", "undo", "learn_seen"):
+        for verb in ("rename", "forget", "undo"):
             monkeypatch.setattr(recognizer, verb, then_theirs(getattr(recognizer, verb)))
+        monkeypatch.setattr(_engine, "learn_seen", then_theirs(_engine.learn_seen))
         replies = [
             service.client.patch("/v1/classes/red", json={"name": "rouge"}),
             service.client.delete("/v1/classes/rouge"),
@@ -596,7 +597,7 @@ def test_an_erasure_that_a_reader_delays_is_not_to_be_sent_again(
     service.learn("secret name", **key)
     service.learn("other")
     assert service.client.get("/v1/classes/secret%20name/photos/0").status_code == 200
-    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere.live.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
         reply = service.client.delete("/v1/classes/secret%20name?for_good=true")
         assert (reply.status_code, reply.headers.get("retry-after")) == (202, None)
@@ -620,7 +621,7 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     monkeypatch.setattr("fiveshot.service._app.SETTLE", 0.1)
-    settle, delayed, erased = Recognizer.settle, threading.Event(), threading.Event()
+    settle, delayed, erased = _engine.erase_pending, threading.Event(), threading.Event()
 
     def settled(model: Recognizer) -> bool:
         late = delayed.is_set()
@@ -629,10 +630,10 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
             erased.set()
         return done
 
-    monkeypatch.setattr(Recognizer, "settle", settled)
+    monkeypatch.setattr(_engine, "erase_pending", settled)
     service = start(refresh=0.05)
     service.learn("secret name")
-    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere.live.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
         reply = service.client.delete("/v1/classes/secret%20name?for_good=true")
         assert reply.status_code == 202
@@ -647,7 +648,7 @@ def test_an_erasure_is_not_made_up_for_all_the_time(
 ) -> None:
     calls: list[str] = []
     often = threading.Event()
-    settle, refresh = Recognizer.settle, Recognizer.refresh
+    settle, refresh = _engine.erase_pending, Recognizer.refresh
 
     def settled(model: Recognizer) -> bool:
         calls.append("settle")
@@ -659,7 +660,7 @@ def test_an_erasure_is_not_made_up_for_all_the_time(
             often.set()
         return refresh(model)
 
-    monkeypatch.setattr(Recognizer, "settle", settled)
+    monkeypatch.setattr(_engine, "erase_pending", settled)
     monkeypatch.setattr(Recognizer, "refresh", refreshed)
     monkeypatch.setattr("fiveshot.service._app.SETTLE", 1000.0)
     start(refresh=0.02)
@@ -705,7 +706,7 @@ def test_kept_photos_are_copies_without_metadata(tmp_path: Path, tiny_file: Path
         file = {"photos": ("x.png", encoded(picture("red"), "JPEG", exif=exif), "image/png")}
         assert service.client.post("/v1/classes/red/photos", files=file).status_code == 200
     assert not [f for f in path.iterdir() if b"secret place" in f.read_bytes()]
-    with Recognizer.open(path) as model, model._model.folder.reading() as connection:
+    with Recognizer.open(path) as model, model.live.folder.reading() as connection:
         ((original,),) = connection.execute("SELECT original FROM images").fetchall()
     assert Image.open(io.BytesIO(original)).size == (64, 48)
 
@@ -719,7 +720,7 @@ def test_kept_photos_do_not_grow(tmp_path: Path, tiny_file: Path) -> None:
         file = {"photos": ("x.png", drawing, "image/png")}
         assert service.client.post("/v1/classes/red/photos", files=file).status_code == 200
     with Recognizer.open(path) as model:
-        with model._model.folder.reading() as connection:
+        with model.live.folder.reading() as connection:
             ((original,),) = connection.execute("SELECT original FROM images").fetchall()
         assert model.check() == []
     assert len(encoded(Image.open(io.BytesIO(drawing)), quality=95, subsampling=0)) > 1_000_000
@@ -733,14 +734,14 @@ def test_kept_photos_survive_export_and_import(tmp_path: Path, tiny_file: Path) 
         assert service.learn("red").status_code == 200
 
     def kept(model: Recognizer) -> list[tuple[str, bytes]]:
-        with model._model.folder.reading() as connection:
+        with model.live.folder.reading() as connection:
             query = "SELECT sha256, original FROM photos JOIN images ON photo_id = id ORDER BY id"
             return connection.execute(query).fetchall()
 
     with Recognizer.open(path) as model:
         file = model.export(tmp_path / "backup", photos=True)
         before = kept(model)
-    with Recognizer.import_file(file, tmp_path / "restored", weights=tiny_file) as restored:
+    with import_file(file, tmp_path / "restored", weights=tiny_file) as restored:
         assert kept(restored) == before
         assert len(before) == 3
         assert restored.check() == []

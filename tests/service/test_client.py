@@ -128,7 +128,7 @@ def test_learn_predict_and_list(client: Client, tmp_path: Path, service: Live, m
     for one, other in zip(found, own, strict=True):
         assert (one.label, one.answer, one.levels) == (other.label, other.answer, other.levels)
         assert one.familiarity == pytest.approx(other.familiarity, rel=1e-3)
-        assert [name for name, _ in one.candidates] == [name for name, _ in other.candidates]
+        assert [each.label for each in one.candidates] == [each.label for each in other.candidates]
     learned = client.learn("a/b ?#", photos("blue", 4))
     assert (learned.created, learned.photos, learned.added) == (True, 4, 4)
     assert learned.nearest in ("red", "green")

@@ -20,7 +20,7 @@ from fiveshot.backbones import Embedder
 from fiveshot.errors import StorageError
 from fiveshot.features import Seen
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Settings
+from fiveshot.service import Settings, _engine
 from fiveshot.service import _photos as photos
 from fiveshot.service._engine import Engine
 from fiveshot.service._gate import Metrics
@@ -56,7 +56,7 @@ def test_nothing_that_is_read_waits_for_a_writer(start: Callable[..., Live]) -> 
     """An erasure holds the model for as long as other processes read."""
     service = start()
     service.learn("red")
-    folder = service.app.state.service.engine.recognizer._model.folder
+    folder = service.app.state.service.engine.recognizer.live.folder
     with folder.writing():
         for path in ("/v1/classes", "/v1/classes/red/photos/0", "/v1/model"):
             assert service.client.get(path, timeout=5).status_code == 200, path
@@ -207,16 +207,15 @@ def test_a_backbone_replaced_in_the_last_moment(
 ) -> None:
     """Another process may tune the model between our look at it and the transaction that learns."""
     service = start()
-    engine = service.app.state.service.engine
-    learn = engine.recognizer.learn_seen
+    learn = _engine.learn_seen
 
     def learn_late(*given: object, **more: object) -> object:
-        with Recognizer.open(fresh_path, device="cpu") as elsewhere, elsewhere._model.change() as change:
+        with Recognizer.open(fresh_path, device="cpu") as elsewhere, elsewhere.live.change() as change:
             before = change.before.manifest
             change.manifest = replace(before, backbone=replace(before.backbone, fingerprint="b" * 64))
         return learn(*given, **more)
 
-    monkeypatch.setattr(engine.recognizer, "learn_seen", learn_late)
+    monkeypatch.setattr(_engine, "learn_seen", learn_late)
     reply = service.learn("red")
     assert (reply.status_code, reply.json()["code"]) == (503, "busy")
     assert "backbone was replaced" in reply.json()["message"]

@@ -26,9 +26,10 @@ from tiny import encoded, photo, picture
 
 from fiveshot.data import decoders
 from fiveshot.errors import FiveshotError
-from fiveshot.recognizer import Prediction, Recognizer
+from fiveshot.recognizer import Recognizer
 from fiveshot.service import RequestLimits
 from fiveshot.service.label_studio import Control, StudioSettings
+from fiveshot.values import Candidate, Prediction
 
 # Its dependencies fit nobody else's: an environment of its own, named here or on the path.
 PROGRAM = os.environ.get("FIVESHOT_LABEL_STUDIO") or shutil.which("label-studio")
@@ -370,7 +371,7 @@ def test_choices_and_classes_find_each_other() -> None:
     control = Control("choices", "what", "img", "image", ("Barn owl", "wren", "Other"))
 
     def answer(label: str | None, *others: str) -> Prediction:
-        candidates = tuple((name, 0.5) for name in (*([label] if label else []), *others))
+        candidates = tuple(Candidate(name, 0.5) for name in (*([label] if label else []), *others))
         return Prediction("photo", label, 0.9, candidates, 1.0, None)
 
     assert control.label_of(answer("owl/barn owl")) == ("Barn owl", 0.9)

@@ -14,7 +14,8 @@ from watching import jpeg, until, watching
 
 from fiveshot.data import BytesSource, FileSource, Photo
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Prediction, Recognizer
+from fiveshot.recognizer import Recognizer
+from fiveshot.values import Candidate, Prediction
 from fiveshot.watch.sightings import Ballot, Command, LinesFile, Sighting, Vote, Watching, json_line
 from fiveshot.watch.sources import FolderSource, Notices, credentials
 
@@ -36,9 +37,9 @@ class Told(list[tuple[str, str, str]]):
         return Notices(lambda notice: self.append((notice.event, notice.about, notice.message)))
 
 
-def sighting(file: Path | None = None, *, label: str | None = "owl", familiarity: float = 2.0) -> Sighting:
+def sighting(file: Path | None = None, *, label: str | None = "owl", familiarity: float | None = 2.0) -> Sighting:
     photo = Photo(BytesSource(b"photo", "http://camera/a.jpg") if file is None else FileSource(file, str(file)))
-    prediction = Prediction(photo.name, label, 0.9, (("owl", 0.9),), familiarity, None)
+    prediction = Prediction(photo.name, label, 0.9, (Candidate("owl", 0.9),), familiarity, None)
     return Sighting(photo, prediction, Vote(label, 1, 1, True), True, "2026-01-01T00:00:00.000Z", "inbox")
 
 
@@ -71,7 +72,7 @@ def test_unknown_is_a_vote_and_classes_vote_for_their_groups() -> None:
 
 
 def test_lines_hold_any_name_and_no_infinity() -> None:
-    line = json_line(sighting(Path("a\udcff\n\x7f.jpg"), familiarity=float("-inf")).as_dict())
+    line = json_line(sighting(Path("a\udcff\n\x7f.jpg"), familiarity=None).as_dict())
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["photo"] == "a\udcff\n\x7f.jpg"

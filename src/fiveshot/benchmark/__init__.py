@@ -12,8 +12,14 @@ from fiveshot.benchmark._published import (
     paper_result,
     read_published,
 )
+from fiveshot.benchmark.comparison import LOWER_IS_BETTER as LOWER_IS_BETTER
 from fiveshot.benchmark.comparison import Comparison, compare_runs
+from fiveshot.benchmark.job import ALPHA as ALPHA
 from fiveshot.benchmark.job import Job, embedded_source, open_features
+from fiveshot.benchmark.job import choose_features as choose_features
+from fiveshot.benchmark.job import choose_protocol as choose_protocol
+from fiveshot.benchmark.job import features_fingerprint as features_fingerprint
+from fiveshot.benchmark.job import make_jobs as make_jobs
 from fiveshot.benchmark.protocol import (
     PROTOCOLS,
     Protocol,
@@ -23,8 +29,17 @@ from fiveshot.benchmark.protocol import (
     listed_sessions,
     sessions,
 )
+from fiveshot.benchmark.protocol import ShotDraw as ShotDraw
 from fiveshot.benchmark.record import RunRecord, SessionImages, Summary, find_runs, summarize_all, summarize_runs
+from fiveshot.benchmark.record import installed_versions as installed_versions
+from fiveshot.benchmark.record import is_finished as is_finished
+from fiveshot.benchmark.record import mean_hm as mean_hm
+from fiveshot.benchmark.run import MINUTE as MINUTE
+from fiveshot.benchmark.run import WIDTHS as WIDTHS
 from fiveshot.benchmark.run import Outcome, run, run_job, sweep
+from fiveshot.benchmark.run import estimated_memory as estimated_memory
+from fiveshot.benchmark.run import estimated_seconds as estimated_seconds
+from fiveshot.benchmark.run import finished_and_waiting as finished_and_waiting
 
 __all__ = [
     "PROTOCOLS",

@@ -226,7 +226,7 @@ def plan_runs(
         option = "base" if listed[0] == "base_classes" else listed[0].replace("_", "-")
         raise InputError(f"the session lists decide --{option}", hint="leave it out", code="unused_option")
     with status("reading the features"):
-        from fiveshot.benchmark.job import choose_features, choose_protocol, make_jobs
+        from fiveshot.benchmark import choose_features, choose_protocol, make_jobs
 
         source = choose_features(features, protocol)
         chosen = choose_protocol(protocol, source if features else None, changes)
@@ -291,8 +291,7 @@ def draws(seeds: int | None, *, full: bool) -> int:
 
 def followed(run: RunJobs, jobs: Sequence[Job], out: Path, *, fresh: bool = False) -> Iterator[Outcome]:
     """Run jobs; show the expected time, the progress and the result of each run."""
-    from fiveshot.benchmark.record import is_finished
-    from fiveshot.benchmark.run import estimated_seconds
+    from fiveshot.benchmark import estimated_seconds, is_finished
 
     with status("looking for finished runs"):
         waiting = {job for job in jobs if fresh or not is_finished(out / job.folder)}
@@ -414,8 +413,7 @@ def paper(
     if target == "ablation-M" and projections is not None:
         raise InputError("ablation-M varies --projections itself", hint="leave it out", code="unused_option")
     with status("loading"):
-        from fiveshot.benchmark import sweep
-        from fiveshot.benchmark.run import MINUTE
+        from fiveshot.benchmark import MINUTE, sweep
         from fiveshot.reports import make_paper
 
     made = make_paper(

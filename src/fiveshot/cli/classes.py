@@ -20,11 +20,13 @@ from fiveshot.cli.photos import (
     total,
 )
 from fiveshot.errors import InputError, command, counted, some_of
-from fiveshot.recognizer.names import NONE, similar_name
+from fiveshot.recognizer import NONE, similar_name
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import Photo
-    from fiveshot.recognizer import HistoryEntry, LearnReport, PhotoChange, Recognizer
+    from fiveshot.recognizer import Recognizer
+    from fiveshot.values import HistoryEntry, LearnReport, PhotoChange
 
 LISTED = 20  # up to this number of classes are listed; of more, only those with warnings
 
@@ -74,8 +76,6 @@ def learn(
 
     Example: fiveshot learn birds photos
     """
-    from fiveshot.recognizer import Recognizer
-
     with answering("learn", model, as_json=as_json) as answer:
         if none and (add or new_only or nested):
             raise InputError("--none excludes --add, --new-only and --nested", hint="leave them out")
@@ -87,11 +87,11 @@ def learn(
         classes, bad = parts_of_classes(answer, found, parts_asked(box, confidence))
         refuse_bad(bad)
         count = total(classes)
-        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
+        opened = answer.open_model(device=device, runtime=runtime, weights=weights)
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
             if none:
-                done = recognizer.learn_none(classes[NONE], progress=progress)
-                answer.result = done.as_dict()
+                done = recognizer.correct(classes[NONE], NONE, progress=progress)
+                answer.result = to_json(done)
                 tell_counts(answer, done)
                 return
             known = recognizer.snapshot.classes
@@ -100,7 +100,7 @@ def learn(
             note_misspelled(answer, classes, known, model)
         learned = {report.name for report in reports}
         passed_over = [known for known in classes if known not in learned]
-        answer.result = {"classes": [report.as_dict() for report in reports], "passed_over": passed_over}
+        answer.result = {"classes": to_json(reports), "passed_over": passed_over}
         _tell(answer, reports)
         if passed_over:
             answer.say(f"skipped, already known: {some_of(passed_over, LISTED)}")
@@ -109,7 +109,7 @@ def learn(
 
 def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
     """Note that a model with few photos cannot call a photo unknown."""
-    from fiveshot.recognizer.recognition.rejection import can_reject, thresholds_note
+    from fiveshot.recognizer import can_reject, thresholds_note
 
     contents = recognizer.snapshot.contents
     if not can_reject(contents) and not answer.as_json:
@@ -117,8 +117,7 @@ def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:
-    from fiveshot.recognizer.names import check_name
-    from fiveshot.recognizer.photos.inputs import find_classes, find_photos
+    from fiveshot.recognizer import check_name, find_classes, find_photos
 
     if photos:
         if nested:
@@ -229,11 +228,11 @@ def group(
 
     Example: fiveshot group birds taxonomy.csv
     """
-    from fiveshot.recognizer.recognition.levels import read_parents, short_name
+    from fiveshot.recognizer import group_classes, read_parents, short_name
 
     with answering_with("group", model, as_json=as_json) as (answer, recognizer):
         parents = read_parents(taxonomy)
-        renamed = recognizer.group(parents)
+        renamed = group_classes(recognizer, parents)
         answer.result = {"renamed": [{"old": old, "new": new} for old, new in renamed.items()]}
         for old, new in list(renamed.items())[:LISTED]:
             answer.say(f"{old} is now {new}")
@@ -263,7 +262,7 @@ def undo(
     """
     with answering_with("undo", model, as_json=as_json) as (answer, recognizer):
         entry = recognizer.undo(past_forget=past_forget)
-        answer.result = {"undone": entry.as_dict()}
+        answer.result = {"undone": to_json(entry)}
         answer.say(f"undone: {describe_change(entry)}")
 
 
@@ -278,7 +277,7 @@ def history(
     """
     with answering_with("history", model, as_json=as_json, readonly=True) as (answer, recognizer):
         entries = recognizer.history(limit)
-        answer.result = {"entries": [entry.as_dict() for entry in entries]}
+        answer.result = {"entries": to_json(entries)}
         for entry in entries:
             undone = " (undone)" if entry.undone_by is not None else ""
             answer.say(f"{entry.seq:5} {entry.at} {describe_change(entry)}{undone}")
@@ -323,7 +322,7 @@ def correct(
         with image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
             before, known = recognizer.history(1), recognizer.snapshot.classes
             done = recognizer.correct(found, name, progress=progress)
-        answer.result = done.as_dict()
+        answer.result = to_json(done)
         unchanged = " already, so nothing was changed" if recognizer.history(1) == before else ""
         answer.say(f"{_photos(done)}: {name}{unchanged}")
         tell_counts(answer, done)
@@ -346,7 +345,7 @@ def remove(
     with answering_with("remove", model, as_json=as_json) as (answer, recognizer):
         with status("removing photos"):  # may wait for readers
             done = recognizer.remove(_ids(answer, recognizer, ids), of=of, for_good=for_good)
-        answer.result = done.as_dict() | {"for_good": for_good}
+        answer.result = to_json(done) | {"for_good": for_good}
         answer.say(f"{'erased' if for_good else 'removed'} {_photos(done)}")
         tell_counts(answer, done)
         if not for_good:
@@ -374,7 +373,7 @@ def move(
     with answering_with("move", model, as_json=as_json) as (answer, recognizer):
         known = recognizer.snapshot.classes
         done = recognizer.move(_ids(answer, recognizer, ids), to=to, of=of)
-        answer.result = done.as_dict() | {"to": to}
+        answer.result = to_json(done) | {"to": to}
         answer.say(f"moved {_photos(done)} to {to}")
         tell_counts(answer, done)
         note_misspelled(answer, done.counts, known, model)
@@ -382,7 +381,7 @@ def move(
 
 def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
     """Return the photos in files, folders or patterns; note files that are not photos."""
-    from fiveshot.recognizer.photos.inputs import find_photos
+    from fiveshot.recognizer import find_photos
 
     found = find_photos(inputs, one_class=True)
     note_others(answer, found.others)
@@ -391,12 +390,12 @@ def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
 
 def _ids(answer: Answer, recognizer: Recognizer, given: list[str]) -> list[str]:
     """Return the ids of photos; a file stands for the photos learned from it."""
-    from fiveshot.recognizer.correction import ID
+    from fiveshot.recognizer import is_photo_id, photo_ids
 
     ids = list[str]()
     for one in given:
-        is_file = not ID.fullmatch(one) and Path(one).is_file()
-        ids += recognizer.ids_of(found_photos(answer, [one])) if is_file else [one]
+        is_file = not is_photo_id(one) and Path(one).is_file()
+        ids += photo_ids(recognizer, found_photos(answer, [one])) if is_file else [one]
     return ids
 
 

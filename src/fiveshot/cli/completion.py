@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from typer import Context
 
 PLAIN = re.compile(r"\w[\w.-]*")  # a name that needs no quotes in any shell
-WAIT = 0.2  # seconds to wait for a writing process
 
 
 def classes(ctx: Context) -> list[str]:
     """Offer the classes of the model on the command line, except names that need quotes."""
     model = ctx.params.get("model")
-    rows = _rows(Path(model), "SELECT name FROM classes ORDER BY name") if model else []
-    return [name for (name,) in rows if PLAIN.fullmatch(name)]
+    from fiveshot.recognizer import stored_names
+
+    names = stored_names(Path(model)) if model else []
+    return [name for name in names if PLAIN.fullmatch(name)]
 
 
 def classes_to_add_to(ctx: Context) -> list[str]:
@@ -109,7 +108,7 @@ def paper_targets() -> list[str]:
     >>> paper_targets()[:2]
     ['table1', 'table2']
     """
-    from fiveshot.reports.paper_plan import FURTHER_TARGETS, TARGETS
+    from fiveshot.reports import FURTHER_TARGETS, TARGETS
 
     return [*TARGETS, "all", *FURTHER_TARGETS]
 
@@ -123,30 +122,6 @@ def tuning_recipes() -> list[str]:
 
 def findings() -> list[str]:
     """Return the kinds of findings of a review."""
-    from fiveshot.recognizer.review import KINDS
+    from fiveshot.values import FINDINGS
 
-    return list(KINDS)
-
-
-def stored_state(model: Path) -> int | None:
-    """Return the number of a model's state, which grows with every change; None if it cannot be read.
-
-    >>> stored_state(Path("no such folder")) is None
-    True
-    """
-    rows = _rows(model, "SELECT value FROM meta WHERE key = 'state'")
-    return int(rows[0][0]) if rows else None
-
-
-def _rows(model: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query; an empty list if the database cannot be read."""
-    import sqlite3
-
-    from fiveshot.errors import FiveshotError
-    from fiveshot.recognizer.store.schema import DATABASE, open_database
-
-    try:
-        with closing(open_database(model / DATABASE, readonly=True, timeout=WAIT)) as connection:
-            return connection.execute(query).fetchall()
-    except (FiveshotError, OSError, sqlite3.Error):
-        return []
+    return list(FINDINGS)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -22,10 +21,11 @@ from fiveshot.cli.output import (
 )
 from fiveshot.cli.photos import note_classes_left_out
 from fiveshot.errors import InputError, command, counted, some_of
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import Photo
-    from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
+    from fiveshot.values import ClassInfo, ModelInfo, PhotoInfo
 
 
 def new(
@@ -62,8 +62,7 @@ def new(
 
     Example: fiveshot new birds
     """
-    from fiveshot.recognizer import Recognizer
-    from fiveshot.recognizer.creation import MAY_BE_SEEN
+    from fiveshot.recognizer import MAY_BE_SEEN, Recognizer
 
     with (
         answering("new", model, as_json=as_json) as answer,
@@ -73,29 +72,31 @@ def new(
         given: Path | dict[str, list[Photo]] | None = None
         if base is not None:
             given = _base_photos(answer, base)
-        made = Recognizer.create(
-            model,
-            base=given,
-            backbone=backbone,
-            weights=weights,
-            head=head,
-            adapter=adapter,
-            views=options.chosen_views(quick=quick, careful=careful),
-            tune=tune,
-            seed=seed,
-            keep_photos=keep_photos,
-            thumbnails=not no_thumbnails,
-            false_rejection=_share(false_rejection),
-            device=device,
-            progress=progress,
-            on_tuning=tuning,
-            skip_bad=skip_bad,
-            on_bad=answer.note_bad,
-            exist_ok=exist_ok,
-        )
+        values: dict[str, Any] = {
+            "backbone": backbone,
+            "weights": weights,
+            "head": head,
+            "adapter": adapter,
+            "views": options.chosen_views(quick=quick, careful=careful),
+            "seed": seed,
+            "keep_photos": keep_photos,
+            "thumbnails": not no_thumbnails,
+            "false_rejection": _share(false_rejection),
+            "device": device,
+            "progress": progress,
+            "skip_bad": skip_bad,
+            "on_bad": answer.note_bad,
+            "exist_ok": exist_ok,
+        }
+        if tune:
+            from fiveshot.tuning import create_tuned
+
+            made = create_tuned(model, given, on_tuning=tuning, **values)
+        else:
+            made = Recognizer.create(model, base=given, **values)
         with made:
             info = made.show()
-        answer.result = info.as_dict()
+        answer.result = to_json(info)
         kind = "base class" if info.base_classes == len(info.classes) else "class"
         known = counted(len(info.classes), kind) if info.classes else "no classes yet"
         answer.say(f"{model}: {known}, {info.backbone}")
@@ -107,7 +108,7 @@ def new(
 
 def _base_photos(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
     """Return the photos of a base; note what is skipped, and classes with a single photo."""
-    from fiveshot.recognizer.photos.inputs import find_classes
+    from fiveshot.recognizer import find_classes
 
     if base.suffix in (".safetensors", ".npz"):
         return base
@@ -138,25 +139,25 @@ def show(
 
     Example: fiveshot show birds owl
     """
-    from fiveshot.recognizer.names import NONE, target_name
+    from fiveshot.recognizer import NONE, target_name
 
     with answering_with("show", model, as_json=as_json, readonly=True) as (answer, recognizer):
         info = recognizer.show()
         if name is None:
-            answer.result = info.as_dict()
+            answer.result = to_json(info)
             _tell_model(answer, model, info)
             return
         asked = target_name(name)
-        photos = recognizer.negatives() if asked == NONE else recognizer.photos(asked)
+        photos = recognizer.photos(asked)
         one = _of_none(photos) if asked == NONE else next(one for one in info.classes if one.name == asked)
-        answer.result = {"class": asdict(one), "photos": [photo.as_dict() for photo in photos]}
+        answer.result = {"class": to_json(one), "photos": to_json(photos)}
         _tell_photos(answer, one, photos)
 
 
 def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
     """Return the photos that show no class as if they were a class."""
-    from fiveshot.recognizer.info import ClassInfo
-    from fiveshot.recognizer.names import NONE
+    from fiveshot.recognizer import NONE
+    from fiveshot.values import ClassInfo
 
     thumbnails, kept = sum(photo.thumbnail for photo in photos), sum(photo.kept for photo in photos)
     created = min((photo.added for photo in photos), default=None)
@@ -177,7 +178,7 @@ def set_option(
     """
     with answering_with("set", model, as_json=as_json) as (answer, recognizer):
         now = recognizer.set(false_rejection=_share(value))
-        answer.result = {"name": name, **now.as_dict()}
+        answer.result = {"name": name, **to_json(now)}
         answer.say(f"{model}: {percent(now.rate)} false rejections")
         answer.say(
             f"{now.rejected:,} of {counted(now.photos, 'learned photo')} would be called unknown when left out"
@@ -213,12 +214,12 @@ def check(
 
     Example: fiveshot check birds
     """
-    from fiveshot.recognizer.checking import check_model
+    from fiveshot.recognizer import check_model
 
     with answering("check", model, as_json=as_json) as answer:
         with status(f"checking {model}"):
             findings = check_model(model, repair=repair)
-        answer.result = {"findings": [finding.as_dict() for finding in findings]}
+        answer.result = {"findings": to_json(findings)}
         for finding in findings:
             answer.say(f"{finding.severity}: {finding}" + ("; repaired" if finding.repaired else ""))
         if not findings:
@@ -271,16 +272,17 @@ def retune(
 
     Example: fiveshot retune birds
     """
-    from fiveshot.recognizer import Recognizer
     from fiveshot.tuning import parse_setting
+    from fiveshot.tuning import retune as retune_model
 
     with answering("retune", model, as_json=as_json) as answer:
         values = dict(map(parse_setting, settings or []))
-        opened = Recognizer.open(model, device=device, weights=weights)
+        opened = answer.open_model(device=device, weights=weights)
         with opened as recognizer, tuning_bar(shown=not as_json) as tuning:
             if base is not None and not recognizer.show().base_classes:
                 raise InputError(f"{model} has no base classes", hint="leave --base out", code="unused_option")
-            done = recognizer.retune(
+            done = retune_model(
+                recognizer,
                 base=base,
                 recipe=recipe,
                 settings=values,

@@ -14,15 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
-from fiveshot.cli.completion import stored_state
 from fiveshot.errors import FiveshotError, StorageError, command, counted
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -153,9 +153,20 @@ class Answer:
 
     command: str
     as_json: bool
+    model: Path | None = None
+    state: int | None = None  # of the model when it was opened
     result: dict[str, Any] = field(default_factory=dict)
     status: int = 0  # exit status
     kept: str = ""  # what was kept if the command is stopped
+
+    def open_model(self, **opening: Any) -> Recognizer:
+        """Open the model that the command is about; ``opening`` is as for ``Recognizer.open``."""
+        from fiveshot.recognizer import Recognizer
+
+        assert self.model is not None
+        opened = Recognizer.open(self.model, **opening)
+        self.state = opened.snapshot.state
+        return opened
 
     def say(self, text: str) -> None:
         """Print a line for people."""
@@ -174,7 +185,7 @@ class Answer:
 
     def leave_out(self, bad: Sequence[BadImage], *, status: int = INCOMPLETE) -> None:
         """List the photos that cannot be used, and set the exit status."""
-        self.result["left_out"] = [asdict(photo) for photo in bad]
+        self.result["left_out"] = to_json(bad)
         for photo in bad[:MOST_LISTED]:
             echo(f"left out: {photo.name}: {photo.reason}", err=True)
         more = f"; the first {MOST_LISTED:,} are listed, --json names all" if len(bad) > MOST_LISTED else ""
@@ -189,9 +200,13 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
 
     ``model`` is ``null`` for commands without a model.
     """
-    answer = Answer(command, as_json)
+    answer = Answer(command, as_json, model)
     shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
-    before = None if model is None else stored_state(model)
+    began_with_model = False
+    if model is not None:
+        from fiveshot.recognizer import is_model
+
+        began_with_model = is_model(model)
     try:
         with report_system_errors(model):
             yield answer
@@ -199,7 +214,7 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
         if model is None:
             raise
         kept = f"; {answer.kept}" if answer.kept else ""
-        raise Stopped(_outcome(model, before) + kept) from None
+        raise Stopped(_outcome(model, answer.state, began_with_model) + kept) from None
     except FiveshotError as error:
         if not as_json:
             raise
@@ -216,15 +231,18 @@ def answering_with(
     command: str, model: Path, *, as_json: bool, **opening: Any
 ) -> Iterator[tuple[Answer, Recognizer]]:
     """Do the same with an open model; ``opening`` is as for ``Recognizer.open``."""
-    from fiveshot.recognizer import Recognizer
-
-    with answering(command, model, as_json=as_json) as answer, Recognizer.open(model, **opening) as recognizer:
+    with answering(command, model, as_json=as_json) as answer, answer.open_model(**opening) as recognizer:
         yield answer, recognizer
 
 
-def _outcome(model: Path, before: int | None) -> str:
-    """Say whether the model has changed since the state ``before``."""
-    if stored_state(model) != before:
+def _outcome(model: Path, opened: int | None, began_with_model: bool) -> str:
+    """Say whether the model has changed.
+
+    ``opened`` is its state when it was opened, None if it was not.
+    """
+    from fiveshot.recognizer import stored_state
+
+    if not (began_with_model and opened is None) and stored_state(model) != opened:
         return f"see the last changes: {command('history', model)}"
     return f"{model} did not change" if model.exists() else f"{model} was not created"
 
@@ -338,9 +356,9 @@ def _of_database(error: Exception, model: Path | None) -> StorageError | None:
         return None
     if model is None:
         return StorageError(f"a database cannot be used: {error}")
-    from fiveshot.recognizer.store.schema import DATABASE, storage_error
+    from fiveshot.recognizer import database_error
 
-    return storage_error(model / DATABASE, error)
+    return database_error(model, error)
 
 
 class Bar:

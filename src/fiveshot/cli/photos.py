@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,15 +17,22 @@ from fiveshot.cli.output import INCOMPLETE, Answer, answering, answering_with, a
 from fiveshot.data.reduction import Box
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage, Photo
-    from fiveshot.recognizer import Prediction
-    from fiveshot.recognizer.answers.delivery import Delivered, Places
-    from fiveshot.recognizer.answers.folders import Placed, Way
-    from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
-    from fiveshot.recognizer.photos.boxes import Regions
-    from fiveshot.recognizer.photos.inputs import FoundClasses
+    from fiveshot.recognizer import (
+        ClassResult,
+        Delivered,
+        Evaluation,
+        FoundClasses,
+        OutputTargets,
+        Placed,
+        Regions,
+        Way,
+        WrongPhoto,
+    )
+    from fiveshot.values import Prediction
 
 BOX_FILES = (".csv", ".json", ".txt")
 WHY = 3  # similar learned photos to show
@@ -78,15 +86,14 @@ def predict(
                 code="unused_option",
             )
         _start_decoders(model, Path(photos[0]))
-        from fiveshot.recognizer import Recognizer
-        from fiveshot.recognizer.answers.delivery import Delivery, Places
+        from fiveshot.recognizer import Delivery, OutputTargets
 
-        places = Places(out, False, utf8_mark, into, by or "copy", dry_run, xmp, annotate)
+        places = OutputTargets(out, False, utf8_mark, into, by or "copy", dry_run, xmp, annotate)
         made = [folder for folder in (into, annotate) if folder is not None]
         found, count, bad = _asked(answer, photos, parts, made)
         if out is not None:
             answer.kept = f"{out} has the answers so far; the same command continues"
-        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        opened = answer.open_model(device=device, runtime=runtime, weights=weights, readonly=True)
         strict = bad_photos == "refuse"
         if strict:
             refuse_bad(bad)
@@ -102,7 +109,7 @@ def predict(
                     for near in one.why:
                         answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
                 if as_json and out is None:
-                    shown.append(one.as_dict())
+                    shown.append(to_json(one))
         done = delivery.delivered
         done.bad[:0] = bad
         if not done.answers and not done.earlier:
@@ -123,11 +130,11 @@ def _start_decoders(model: Path, first: Path) -> None:
 
 def describe(prediction: Prediction) -> str:
     """Return one line about a photo, or a part of one."""
-    best = prediction.candidates[0][0]
+    best = prediction.candidates[0].label
     named_as = prediction.photo if prediction.box is None else f"{prediction.photo} [{Box(*prediction.box)}]"
     if prediction.unknown:
         return f"{named_as}: unknown (most like {best})"
-    named = [f"{label} {percent(chance)}" for label, chance in prediction.candidates]
+    named = [f"{one.label} {percent(one.probability)}" for one in prediction.candidates]
     if prediction.label is None:
         return f"{named_as}: unsure (most like {', '.join(named)})"
     answer = f"{named_as}: {prediction.label} {percent(prediction.probability)}"
@@ -136,7 +143,7 @@ def describe(prediction: Prediction) -> str:
     return answer + (f" (then {', '.join(named[1:])})" if named[1:] else "")
 
 
-def tell_delivered(answer: Answer, done: Delivered, places: Places) -> None:
+def tell_delivered(answer: Answer, done: Delivered, places: OutputTargets) -> None:
     """Say where the answers are."""
     if places.out is not None and not places.dry_run:
         answer.result["earlier"] = done.earlier
@@ -176,7 +183,7 @@ def put_back(
 
     Example: fiveshot put-back sorted
     """
-    from fiveshot.recognizer.answers.folders import put_back as undo
+    from fiveshot.recognizer import put_back as undo
 
     with answering("put-back", as_json=as_json) as answer:
         done = undo(folder, trusted=trust, dry_run=dry_run)
@@ -215,13 +222,14 @@ def evaluate(
 
     Example: fiveshot evaluate birds test-photos --mistakes mistakes.html
     """
-    from fiveshot.recognizer.photos.inputs import find_classes
+    from fiveshot.recognizer import find_classes
 
     if mistakes is not None:
         require_writable(mistakes)
     where = {"device": device, "runtime": runtime, "weights": weights}
     with answering_with("evaluate", model, as_json=as_json, readonly=True, **where) as (answer, recognizer):
-        from fiveshot.recognizer.evaluation import without_labels  # imported with the model by now
+        from fiveshot.recognizer import evaluate as evaluate_model
+        from fiveshot.recognizer import picture, without_labels
 
         found = find_classes(folder, nested=nested, without_labels=without_labels(model, folder))
         note_classes_left_out(answer, found, way=BY_NESTED)
@@ -230,14 +238,18 @@ def evaluate(
         if strict:
             refuse_bad(bad)
         with image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
-            measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
-        answer.result = measured.as_dict()
+            measured = evaluate_model(
+                recognizer, classes, progress=progress, on_bad=None if strict else bad.extend
+            )
+        answer.result = to_json(measured)
         _tell(answer, measured)
         if mistakes is not None:
-            from fiveshot.reports.page import write_mistakes
+            from fiveshot.reports import write_mistakes
 
             photos = (photo for own in classes.values() for photo in own)
-            answer.result["mistakes"] = str(write_mistakes(mistakes, measured, photos, recognizer.picture))
+            answer.result["mistakes"] = str(
+                write_mistakes(mistakes, measured, photos, partial(picture, recognizer))
+            )
             answer.say(f"the mistakes are shown in {mistakes}")
         _note(answer, measured)
         answer.leave_out(bad, status=0 if bad_photos == "skip" else INCOMPLETE)
@@ -317,7 +329,7 @@ class PartsAsked:
 
     def of(self, photos: Iterable[Photo]) -> Regions:
         """Return the parts of photos."""
-        from fiveshot.recognizer.photos.boxes import read_boxes, regions_in, regions_of
+        from fiveshot.recognizer import read_boxes, regions_in, regions_of
 
         if self.file is None:
             return regions_in(photos, self.boxes)
@@ -355,7 +367,7 @@ def _asked(
 
     Folders in ``made`` are skipped: earlier runs wrote to them.
     """
-    from fiveshot.recognizer.photos.inputs import PhotoStream
+    from fiveshot.recognizer import PhotoStream
 
     stream = PhotoStream(inputs, but=made)
     note_others(answer, stream.others)
@@ -374,7 +386,7 @@ def parts_of_classes(
     """Return the parts to use of the photos of classes, and the boxes that cannot be used."""
     if not parts:
         return classes, []
-    from fiveshot.recognizer.photos.boxes import class_regions
+    from fiveshot.recognizer import class_regions
 
     by_class, found = class_regions(classes, parts.of)
     _note_without(answer, found)
@@ -389,7 +401,7 @@ def _note_without(answer: Answer, found: Regions) -> None:
 def refuse_bad(bad: Sequence[BadImage]) -> None:
     """Refuse boxes that cannot be used."""
     if bad:
-        from fiveshot.recognizer.photos.embedding import refusal
+        from fiveshot.recognizer import refusal
 
         raise refusal(bad, len(bad))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +17,12 @@ from fiveshot.cli.output import Answer, answering, answering_with, image_bar, pe
 from fiveshot.cli.photos import check_into, tell_placed
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
+from fiveshot.values import FINDINGS, FOUND, to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import Photo
-    from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
+    from fiveshot.recognizer import Recognizer
+    from fiveshot.values import Review, Sorting, Suggestion
 
 CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # how many to list
 
@@ -56,7 +59,8 @@ def review(
 
     Example: fiveshot review birds --apply mixed-up
     """
-    from fiveshot.recognizer.review import check_kinds
+    from fiveshot.recognizer import check_kinds, picture
+    from fiveshot.recognizer import review as review_model
 
     check_kinds(apply or ())
     if page is not None:
@@ -66,13 +70,13 @@ def review(
     opened = answering_with("review", model, as_json=as_json, readonly=not (apply or keep))
     with opened as (answer, recognizer):
         with status("checking the learned photos"):
-            found = recognizer.review(kept=kept)
-        answer.result = {"review": found.as_dict()}
+            found = review_model(recognizer, kept=kept)
+        answer.result = {"review": to_json(found)}
         if page is not None:
-            from fiveshot.reports.page import write_review
+            from fiveshot.reports import write_review
 
             with status("writing the page"):
-                shown = write_review(page, found, recognizer.picture, model=model)
+                shown = write_review(page, found, partial(picture, recognizer), model=model)
             answer.result["page"] = str(shown)
             answer.say(f"the photos are shown in {page}")
         if keep:
@@ -90,7 +94,7 @@ def review(
 
 
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
-    from fiveshot.recognizer.review import KINDS
+    from fiveshot.recognizer import keep_photos
 
     strange = [one for one in ids if one not in {each.photo for each in found.suggestions}]
     if strange:
@@ -99,15 +103,17 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
             hint="the review lists the ids of suggested photos; nothing was kept",
             code="no_finding",
         )
-    for kind in KINDS:
+    for kind in FINDINGS:
         wanted = [one.photo for one in found.of([kind]) if one.photo in ids]
         if wanted:
-            recognizer.keep(wanted, kind)
+            keep_photos(recognizer, wanted, kind)
             answer.say(f"kept, though {kind}: {', '.join(wanted)}")
     answer.result["kept"] = ids
 
 
 def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[str], *, yes: bool) -> None:
+    from fiveshot.recognizer import apply_review
+
     wanted = found.of(kinds, sure=True)
     unsure = len(found.of(kinds)) - len(wanted)
     if unsure:
@@ -125,8 +131,8 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
                 code="not_asked",
             )
         typer.confirm(f"change {counted(len(wanted), 'photo')} as listed?", abort=True)
-    done = recognizer.apply(wanted)
-    answer.result["applied"] = done.as_dict()
+    done = apply_review(recognizer, wanted)
+    answer.result["applied"] = to_json(done)
     back = command("undo", recognizer.path)
     answer.say(f"changed {counted(len(done.ids), 'photo')}; undo it with: {back}")
     for name, count in done.counts.items():
@@ -171,8 +177,6 @@ def _tell_classes(answer: Answer, found: Review) -> None:
 
 
 def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, most: int) -> None:
-    from fiveshot.recognizer.review import FOUND
-
     for kind, title in FOUND.items():
         own = [one for one in suggestions if one.kind == kind]
         if own:
@@ -224,21 +228,19 @@ def sort(
 
     Example: fiveshot sort birds holiday --name g3=wren --name g17="barn owl" --into sorted
     """
-    from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer import place_sorted, sort_photos
 
     names = dict(map(_named, name or ()))
     if ask and (as_json or not sys.stdin.isatty()):
         raise InputError("--ask needs a terminal", hint="give names with --name ID=NAME", code="not_asked")
     with answering("sort", model, as_json=as_json) as answer:
         check_into(into, by, dry_run=dry_run)
-        opened = Recognizer.open(
-            model, device=device, runtime=runtime, weights=weights, readonly=not (names or ask)
-        )
+        opened = answer.open_model(device=device, runtime=runtime, weights=weights, readonly=not (names or ask))
         with opened as recognizer:
             photos = folder if into is None else _not_placed(folder, into)
             with image_bar(f"looking at the photos in {folder}") as progress:
-                found = recognizer.sort(photos, resume=resume, progress=progress)
-            answer.result = {"sorting": found.as_dict()}
+                found = sort_photos(recognizer, photos, resume=resume, progress=progress)
+            answer.result = {"sorting": to_json(found)}
             _note(answer, found)
             if ask:
                 names |= _asked(found)
@@ -248,15 +250,14 @@ def sort(
                 _tell_sorting(answer, found, model, folder)
         if into is not None:
             way = by or "copy"
-            placed = found.place(into, way, names=names, dry_run=dry_run)
+            placed = place_sorted(found, into, way, names=names, dry_run=dry_run)
             tell_placed(answer, placed, into, way, dry_run=dry_run)
         answer.leave_out(found.bad, status=0)
 
 
 def _not_placed(folder: Path, into: Path) -> Path | list[Photo]:
     """Return a folder, or its photos without those in ``into``, if that folder is in it."""
-    from fiveshot.recognizer.answers.folders import ClassFolders
-    from fiveshot.recognizer.photos.inputs import PhotoStream
+    from fiveshot.recognizer import ClassFolders, PhotoStream
 
     if folder.resolve() not in (into.resolve(), *into.resolve().parents):
         return folder
@@ -289,10 +290,12 @@ def _asked(found: Sorting) -> dict[str, str]:
 
 
 def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[str, str], model: Path) -> None:
+    from fiveshot.recognizer import learn_sorted
+
     known = recognizer.snapshot.classes
     with image_bar("learning the named photos") as progress:
-        reports = recognizer.learn_sorted(found, names, progress=progress)
-    answer.result["learned"] = [report.as_dict() for report in reports]
+        reports = learn_sorted(recognizer, found, names, progress=progress)
+    answer.result["learned"] = to_json(reports)
     for report in reports:
         answer.say(f"{report.name}: learned {counted(report.added, 'photo')}, {report.photos} in all")
         for warning in report.warnings:

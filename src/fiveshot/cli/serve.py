@@ -21,10 +21,8 @@ from fiveshot.errors import FiveshotError, InputError, StorageError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
-    from fiveshot.service import Settings
-    from fiveshot.service.label_studio import StudioSettings
-    from fiveshot.watch.sightings import Sighting
-    from fiveshot.watch.sources import Notice
+    from fiveshot.service import Settings, StudioSettings
+    from fiveshot.watch import Notice, Sighting
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # needed by every service
 FOLDER, CAMERA, BROKER = "Watch a folder", "Watch a camera", "MQTT and Home Assistant"
@@ -55,8 +53,7 @@ def serve(
     Example: fiveshot serve birds
     """
     from fiveshot.extras import require_extra
-    from fiveshot.service import RequestLimits, Settings
-    from fiveshot.service.settings import MIB
+    from fiveshot.service import MIB, RequestLimits, Settings
 
     require_extra(*LIBRARIES, extra="serve")
     limits = RequestLimits(
@@ -101,7 +98,7 @@ def label_studio(
     from fiveshot.service import Settings
 
     require_extra(*LIBRARIES, "httpx", extra="label-studio")
-    from fiveshot.service.label_studio import StudioSettings
+    from fiveshot.service import StudioSettings
 
     settings = Settings(host=host, port=port, token=token)
     place = StudioSettings(studio, key, tuple(allow_host or ()))
@@ -112,8 +109,8 @@ def label_studio(
 
 def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, **where: Any) -> None:
     """Serve a model until stopped; ``where`` is as for ``Recognizer.open``."""
-    from fiveshot.recognizer.photos.embedding import check_openable
-    from fiveshot.service.settings import address, listen
+    from fiveshot.recognizer import check_openable
+    from fiveshot.service import address, listen
 
     check_openable(model, **where)
     if not os.access(model, os.W_OK):
@@ -134,8 +131,7 @@ def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, 
         echo("stop with Ctrl-C" if studio else "open this address in a browser; stop with Ctrl-C")
         if settings.token is not None:
             echo("the page asks for the token; programs send the header: Authorization: Bearer TOKEN")
-        from fiveshot.service import create_app
-        from fiveshot.service.server import make_server
+        from fiveshot.service import create_app, make_server
 
         make_server(create_app(open_model, settings, studio), settings).run(sockets=[sock])
 
@@ -234,11 +230,9 @@ def watch(
 
         require_extra("watchfiles", "paho", "httpx", extra="watch")
         from fiveshot.recognizer import Recognizer
-        from fiveshot.watch.mqtt import MqttSettings
-        from fiveshot.watch.sightings import Command, Watching
-        from fiveshot.watch.sightings import watch as watch_source
-        from fiveshot.watch.sources import credentials as login
-        from fiveshot.watch.sources import is_address, open_source
+        from fiveshot.watch import Command, MqttSettings, Watching, is_address, open_source
+        from fiveshot.watch import credentials as login
+        from fiveshot.watch import watch as watch_source
 
         if on_change and run is None:
             raise _needs("--on-change", "--run COMMAND")
@@ -314,7 +308,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 
 def _print_line(event: Sighting | Notice) -> None:
-    from fiveshot.watch.sightings import json_line
+    from fiveshot.watch import json_line
 
     echo(json_line(event.as_dict()))
 

@@ -15,6 +15,7 @@ from typer import Argument, Option
 from fiveshot.cli import options
 from fiveshot.cli.output import answering, answering_with, file_size, is_missing, status
 from fiveshot.errors import InputError, StorageError, command, counted
+from fiveshot.values import to_json
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
@@ -56,7 +57,7 @@ def export(
 
     Example: fiveshot export birds hf://me/birds
     """
-    from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer import export_onnx, export_web, push_to_hub
 
     with answering("export", model, as_json=as_json) as answer:
         published = file is not None and file.startswith(HUB)
@@ -77,21 +78,21 @@ def export(
             )
         if file == STANDARD_OUTPUT:
             _check_output(model, onnx=onnx, force=force, as_json=as_json)
-        with Recognizer.open(model, readonly=True, device="cpu") as recognizer:
+        with answer.open_model(readonly=True, device="cpu") as recognizer:
             if photos and not recognizer.show().keep_photos:
                 answer.note(f"{model} keeps no photos to include")
             with status(f"exporting {model}"):
                 if web is not None:
-                    page = recognizer.export_web(web, title=title, overwrite=force)
-                    answer.result = page.as_dict()
+                    page = export_web(recognizer, web, title=title, overwrite=force)
+                    answer.result = to_json(page)
                     try_it = f"python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(web))}"
                     answer.say(f"{web}: a page that loads {file_size(page.size)}; try it: {try_it}")
                     return
                 assert file is not None  # checked above
                 if published:
                     measured = None if evaluation is None else _results(evaluation)
-                    where = recognizer.push_to_hub(
-                        file, private=private, photos=photos, evaluation=measured, title=title
+                    where = push_to_hub(
+                        recognizer, file, private=private, photos=photos, evaluation=measured, title=title
                     )
                     answer.result = {"place": where}
                     answer.say(f"{model}: published at {where}")
@@ -101,7 +102,7 @@ def export(
                     return
                 written = [Path(file)]
                 if onnx:
-                    written.append(recognizer.export_onnx(file, overwrite=force))
+                    written.append(export_onnx(recognizer, file, overwrite=force))
                 else:
                     recognizer.export(file, photos=photos, overwrite=force)
         answer.result = {"files": [str(path) for path in written]}
@@ -186,20 +187,20 @@ def import_model(
 
     Example: fiveshot import hf://me/birds birds
     """
-    from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer import from_pretrained, import_file
 
     with answering("import", model, as_json=as_json) as answer:
         if file.startswith(HUB):
             with status(f"fetching {file}"):
-                opened = Recognizer.from_pretrained(file, model, revision=revision)
+                opened = from_pretrained(file, model, revision=revision)
         else:
             if revision is not None:
                 raise InputError("--revision is for the hub", hint="leave it out", code="unused_option")
             with status(f"importing {file}"):
-                opened = Recognizer.import_file(file, model)
+                opened = import_file(file, model)
         with opened as recognizer:
             info = recognizer.show()
-        answer.result = info.as_dict()
+        answer.result = to_json(info)
         answer.say(f"{model}: {counted(len(info.classes), 'class')}, {info.backbone}")
 
 
@@ -215,7 +216,7 @@ def merge(
     with answering_with("merge", model, as_json=as_json) as (answer, recognizer):
         with status(f"merging {other}"):
             report = recognizer.merge(other)
-        answer.result = report.as_dict()
+        answer.result = to_json(report)
         were = "was" if len(report.same) == 1 else "were"
         same = f"; {len(report.same):,} {were} the same in both" if report.same else ""
         added, photos = counted(len(report.added), "class"), counted(report.photos, "photo")

@@ -18,8 +18,7 @@ from fiveshot.loggers import Loggers
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneSpec
     from fiveshot.data import ImageDataset
-    from fiveshot.tuning import TuneRecipe, TuneResult, TuningLog
-    from fiveshot.tuning.material import HeldOut
+    from fiveshot.tuning import HeldOut, TuneRecipe, TuneResult, TuningLog
 
 
 WHEN_STOPPED = "finished epochs are kept; add --resume to continue"
@@ -108,8 +107,7 @@ def tune(
         held_out=held_out,
     )
     with status("loading PyTorch"):
-        from fiveshot.tuning import Execution, TuningLog
-        from fiveshot.tuning.execution import started_by_launcher
+        from fiveshot.tuning import Execution, TuningLog, started_by_launcher
 
     if started_by_launcher() and ":" in device:
         raise InputError(
@@ -178,8 +176,8 @@ def _tune_here(task: Training, out: Path, device: str, how: dict[str, Any], log:
     import torch
 
     from fiveshot.backbones import load_backbone
+    from fiveshot.tuning import make_accelerator, started_by_launcher
     from fiveshot.tuning import tune as tune_adapters
-    from fiveshot.tuning.execution import make_accelerator, started_by_launcher
 
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fiveshot.data._fetching import Fetched, fetch
     from fiveshot.data._photo import Photo, by_source
     from fiveshot.data.dataset import (
-        BadImage,
         ImageDataset,
         ImageSplit,
         bad_images_error,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
         restrict,
     )
     from fiveshot.data.decoding import MAX_PIXELS, decode
-    from fiveshot.data.folders import open_images
+    from fiveshot.data.folders import is_image, open_images
     from fiveshot.data.reduction import Box
     from fiveshot.data.registry import (
         DatasetSpec,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         ImageSource,
     )
     from fiveshot.data.synthetic import gaussian_classes, gaussian_parameters
+    from fiveshot.values import BadImage
 
 __all__ = [
     "MAX_PHOTO_BYTES",
@@ -77,6 +77,7 @@ __all__ = [
     "fetch",
     "gaussian_classes",
     "gaussian_parameters",
+    "is_image",
     "match_names",
     "open_dataset",
     "open_images",

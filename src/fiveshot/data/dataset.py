@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from fiveshot.data._decoder_pool import decoders
 from fiveshot.data.decoding import MAX_PIXELS, nothing
 from fiveshot.data.sources import ImageSource
 from fiveshot.errors import InputError, counted, some_of
+from fiveshot.values import BadImage
 
 Labels = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -200,30 +201,6 @@ def hold_out(
         if held:
             test[name] = [item for i, item in enumerate(items) if i in held]
     return train, test
-
-
-@dataclass(frozen=True)
-class BadImage:
-    """An image that cannot be used, and why.
-
-    Parameters
-    ----------
-    name : str
-        The image.
-    reason : str
-        Why it cannot be used.
-    code : str
-        The same in one word, for programs.
-
-    Examples
-    --------
-    >>> BadImage("cat/1.jpg", "the file is empty").reason
-    'the file is empty'
-    """
-
-    name: str
-    reason: str
-    code: str = field(default="bad_image", compare=False, repr=False)
 
 
 def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:

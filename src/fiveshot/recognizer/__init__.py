@@ -1,4 +1,12 @@
-"""The recognizer: learn a class from five photos, predict, forget, ship."""
+"""The recognizer: a model in a directory that learns a class from five photos, predicts, forgets and ships.
+
+:class:`Recognizer` has the verbs of every day. What is done less often is a function of a model, such as
+``review(model)``, ``evaluate(model, folder)`` or ``export_onnx(model, file)``. Each name is imported when it is
+used: the command line asks for an error or a name long before it needs a model.
+
+Names in ``__all__`` are for everybody. The others are for the packages of fiveshot above this one, which import
+nothing from the modules in here.
+"""
 
 from __future__ import annotations
 
@@ -7,73 +15,293 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
-    from fiveshot.recognizer.change import ConflictError, NotErasedError
+    from fiveshot.recognizer.adapting import TrainingPhotos as TrainingPhotos
+    from fiveshot.recognizer.adapting import adopt_adapter as adopt_adapter
+    from fiveshot.recognizer.adapting import training_photos
+    from fiveshot.recognizer.advice import check_kinds as check_kinds
+    from fiveshot.recognizer.advice import review_model as review_model
+    from fiveshot.recognizer.answers.delivery import Delivered as Delivered
+    from fiveshot.recognizer.answers.delivery import Delivery as Delivery
+    from fiveshot.recognizer.answers.delivery import OutputTargets as OutputTargets
+    from fiveshot.recognizer.answers.folders import ClassFolders as ClassFolders
+    from fiveshot.recognizer.answers.folders import Placed as Placed
+    from fiveshot.recognizer.answers.folders import PutBack as PutBack
+    from fiveshot.recognizer.answers.folders import Way as Way
+    from fiveshot.recognizer.answers.folders import put_back as put_back
+    from fiveshot.recognizer.change import ConflictError, NotErasedError, erase_pending
     from fiveshot.recognizer.checking import Finding, check_model
-    from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
-    from fiveshot.recognizer.evaluation import Evaluation
-    from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
-    from fiveshot.recognizer.insight import LearnReport
+    from fiveshot.recognizer.correction import NotUndoableError
+    from fiveshot.recognizer.correction import is_photo_id as is_photo_id
+    from fiveshot.recognizer.creation import MAY_BE_SEEN as MAY_BE_SEEN
+    from fiveshot.recognizer.creation import BaseWork as BaseWork
+    from fiveshot.recognizer.creation import base_images as base_images
+    from fiveshot.recognizer.creation import check_new_model as check_new_model
+    from fiveshot.recognizer.creation import with_held_back as with_held_back
+    from fiveshot.recognizer.creation import with_unseen as with_unseen
+    from fiveshot.recognizer.evaluation import ClassResult as ClassResult
+    from fiveshot.recognizer.evaluation import Evaluation, evaluate
+    from fiveshot.recognizer.evaluation import WrongPhoto as WrongPhoto
+    from fiveshot.recognizer.evaluation import without_labels as without_labels
+    from fiveshot.recognizer.glance import database_error as database_error
+    from fiveshot.recognizer.glance import database_look as database_look
+    from fiveshot.recognizer.glance import is_model as is_model
+    from fiveshot.recognizer.glance import stored_names as stored_names
+    from fiveshot.recognizer.glance import stored_state as stored_state
+    from fiveshot.recognizer.names import NONE
+    from fiveshot.recognizer.names import check_name as check_name
+    from fiveshot.recognizer.names import similar_name as similar_name
+    from fiveshot.recognizer.names import target_name as target_name
     from fiveshot.recognizer.photos.boxes import Region
-    from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, RejectedAt, Snapshot
-    from fiveshot.recognizer.review import Review, Suggestion
+    from fiveshot.recognizer.photos.boxes import Regions as Regions
+    from fiveshot.recognizer.photos.boxes import class_regions as class_regions
+    from fiveshot.recognizer.photos.boxes import read_boxes as read_boxes
+    from fiveshot.recognizer.photos.boxes import regions_in as regions_in
+    from fiveshot.recognizer.photos.boxes import regions_of as regions_of
+    from fiveshot.recognizer.photos.embedding import backbone_record as backbone_record
+    from fiveshot.recognizer.photos.embedding import check_openable as check_openable
+    from fiveshot.recognizer.photos.embedding import photo_record as photo_record
+    from fiveshot.recognizer.photos.embedding import refusal as refusal
+    from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS as SYSTEM_FOLDERS
+    from fiveshot.recognizer.photos.inputs import ClassInputs as ClassInputs
+    from fiveshot.recognizer.photos.inputs import FoundClasses as FoundClasses
+    from fiveshot.recognizer.photos.inputs import PhotoInputs as PhotoInputs
+    from fiveshot.recognizer.photos.inputs import PhotoStream as PhotoStream
+    from fiveshot.recognizer.photos.inputs import find_classes as find_classes
+    from fiveshot.recognizer.photos.inputs import find_photos as find_photos
+    from fiveshot.recognizer.reading import ModelReader, picture, thumbnails
+    from fiveshot.recognizer.recognition.levels import check_sure as check_sure
+    from fiveshot.recognizer.recognition.levels import levels_of as levels_of
+    from fiveshot.recognizer.recognition.levels import read_parents as read_parents
+    from fiveshot.recognizer.recognition.levels import short_name as short_name
+    from fiveshot.recognizer.recognition.rejection import Rejection as Rejection
+    from fiveshot.recognizer.recognition.rejection import can_reject as can_reject
+    from fiveshot.recognizer.recognition.rejection import fit_rejection as fit_rejection
+    from fiveshot.recognizer.recognition.rejection import thresholds_note as thresholds_note
+    from fiveshot.recognizer.recognition.snapshot import Snapshot
+    from fiveshot.recognizer.recognition.snapshot import check_top as check_top
+    from fiveshot.recognizer.recognition.snapshot import head_record as head_record
+    from fiveshot.recognizer.recognition.snapshot import require_statistics_head as require_statistics_head
+    from fiveshot.recognizer.sharing import export_onnx, export_web, from_pretrained, import_file, push_to_hub
     from fiveshot.recognizer.shipping._merging import MergeReport
     from fiveshot.recognizer.shipping._web import WebExport
-    from fiveshot.recognizer.sorting import Sorting
-    from fiveshot.recognizer.store.history import HistoryEntry
+    from fiveshot.recognizer.sorting import place_sorted
+    from fiveshot.recognizer.sorting import sort_rows as sort_rows
+    from fiveshot.recognizer.store.folder import create_model as create_model
+    from fiveshot.recognizer.store.folder import free_folder as free_folder
+    from fiveshot.recognizer.store.manifest import HeadRecord as HeadRecord
+    from fiveshot.recognizer.store.manifest import Manifest as Manifest
+    from fiveshot.recognizer.store.manifest import Options as Options
     from fiveshot.recognizer.store.rows import PhotoRecord
+    from fiveshot.recognizer.store.rows import photo_features as photo_features
+    from fiveshot.recognizer.store.rows import photo_id as photo_id
     from fiveshot.recognizer.store.schema import LostModelError
+    from fiveshot.recognizer.teaching import (
+        apply_review,
+        correct_seen,
+        group_classes,
+        keep_photos,
+        learn_seen,
+        photo_ids,
+        review,
+    )
+    from fiveshot.recognizer.unlabeled import learn_sorted, sort_features, sort_photos
 
-# Imported when they are used: the command line asks for an error or a name long before it needs a model.
-_NAMES = {
-    "change": ("ConflictError", "NotErasedError"),
-    "checking": ("Finding", "check_model"),
-    "correction": ("NotUndoableError", "PhotoChange"),
-    "evaluation": ("Evaluation",),
-    "info": ("ClassInfo", "ModelInfo", "PhotoInfo"),
-    "insight": ("LearnReport",),
-    "photos.boxes": ("Region",),
-    "recognition.snapshot": ("Neighbor", "Prediction", "RejectedAt", "Snapshot"),
+_MODULES = {
     "_recognizer": ("Recognizer",),
-    "review": ("Review", "Suggestion"),
+    "adapting": (
+        "TrainingPhotos",
+        "adopt_adapter",
+        "training_photos",
+    ),
+    "advice": (
+        "check_kinds",
+        "review_model",
+    ),
+    "answers.delivery": (
+        "Delivered",
+        "Delivery",
+        "OutputTargets",
+    ),
+    "answers.folders": (
+        "ClassFolders",
+        "Placed",
+        "PutBack",
+        "Way",
+        "put_back",
+    ),
+    "change": (
+        "ConflictError",
+        "NotErasedError",
+        "erase_pending",
+    ),
+    "checking": (
+        "Finding",
+        "check_model",
+    ),
+    "correction": (
+        "NotUndoableError",
+        "is_photo_id",
+    ),
+    "creation": (
+        "MAY_BE_SEEN",
+        "BaseWork",
+        "base_images",
+        "check_new_model",
+        "with_held_back",
+        "with_unseen",
+    ),
+    "evaluation": (
+        "ClassResult",
+        "Evaluation",
+        "WrongPhoto",
+        "evaluate",
+        "without_labels",
+    ),
+    "glance": (
+        "database_error",
+        "database_look",
+        "is_model",
+        "stored_names",
+        "stored_state",
+    ),
+    "names": (
+        "NONE",
+        "check_name",
+        "similar_name",
+        "target_name",
+    ),
+    "photos.embedding": (
+        "backbone_record",
+        "check_openable",
+        "photo_record",
+        "refusal",
+    ),
+    "photos.inputs": (
+        "SYSTEM_FOLDERS",
+        "ClassInputs",
+        "FoundClasses",
+        "PhotoInputs",
+        "PhotoStream",
+        "find_classes",
+        "find_photos",
+    ),
+    "photos.boxes": (
+        "Region",
+        "Regions",
+        "class_regions",
+        "read_boxes",
+        "regions_in",
+        "regions_of",
+    ),
+    "reading": (
+        "ModelReader",
+        "picture",
+        "thumbnails",
+    ),
+    "recognition.levels": (
+        "check_sure",
+        "levels_of",
+        "read_parents",
+        "short_name",
+    ),
+    "recognition.rejection": (
+        "Rejection",
+        "can_reject",
+        "fit_rejection",
+        "thresholds_note",
+    ),
+    "recognition.snapshot": (
+        "Snapshot",
+        "check_top",
+        "head_record",
+        "require_statistics_head",
+    ),
+    "sharing": (
+        "export_onnx",
+        "export_web",
+        "from_pretrained",
+        "import_file",
+        "push_to_hub",
+    ),
     "shipping._merging": ("MergeReport",),
     "shipping._web": ("WebExport",),
-    "sorting": ("Sorting",),
-    "store.history": ("HistoryEntry",),
-    "store.rows": ("PhotoRecord",),
+    "sorting": (
+        "place_sorted",
+        "sort_rows",
+    ),
+    "store.folder": (
+        "create_model",
+        "free_folder",
+    ),
+    "store.manifest": (
+        "HeadRecord",
+        "Manifest",
+        "Options",
+    ),
+    "store.rows": (
+        "PhotoRecord",
+        "photo_features",
+        "photo_id",
+    ),
     "store.schema": ("LostModelError",),
+    "teaching": (
+        "apply_review",
+        "correct_seen",
+        "group_classes",
+        "keep_photos",
+        "learn_seen",
+        "photo_ids",
+        "review",
+    ),
+    "unlabeled": (
+        "learn_sorted",
+        "sort_features",
+        "sort_photos",
+    ),
 }
 
 __all__ = [
-    "ClassInfo",
+    "NONE",
     "ConflictError",
     "Evaluation",
     "Finding",
-    "HistoryEntry",
-    "LearnReport",
     "LostModelError",
     "MergeReport",
-    "ModelInfo",
-    "Neighbor",
+    "ModelReader",
     "NotErasedError",
     "NotUndoableError",
-    "PhotoChange",
-    "PhotoInfo",
     "PhotoRecord",
-    "Prediction",
     "Recognizer",
     "Region",
-    "RejectedAt",
-    "Review",
     "Snapshot",
-    "Sorting",
-    "Suggestion",
     "WebExport",
+    "apply_review",
     "check_model",
+    "correct_seen",
+    "erase_pending",
+    "evaluate",
+    "export_onnx",
+    "export_web",
+    "from_pretrained",
+    "group_classes",
+    "import_file",
+    "keep_photos",
+    "learn_seen",
+    "learn_sorted",
+    "photo_ids",
+    "picture",
+    "place_sorted",
+    "push_to_hub",
+    "review",
+    "sort_features",
+    "sort_photos",
+    "thumbnails",
+    "training_photos",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _NAMES.items():
+    for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ from fiveshot.data.reduction import THUMBNAIL, is_thumbnail
 from fiveshot.errors import InputError, some_of
 from fiveshot.features import Keep
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
-from fiveshot.recognizer.insight import LearnReport, StoredPhotos, inspect_class
+from fiveshot.recognizer.insight import StoredPhotos, inspect_class
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import photo_records
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
@@ -38,6 +38,7 @@ from fiveshot.recognizer.store.rows import (
     photo_features,
     photo_summary,
 )
+from fiveshot.values import LearnReport
 from fiveshot.work import Progress
 
 SeenClasses: TypeAlias = "Mapping[str, Sequence[PhotoRecord]]"
@@ -254,7 +255,7 @@ def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tupl
 def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
     """Look at each class beside all others, those learned at the same time included."""
     memory, head = change.before.memory, change.snapshot.nearby_head
-    known = StoredPhotos(change.before, change.looks, change.connection)
+    known = StoredPhotos(change.before, change.duplicates, change.connection)
     if len(classes) == 1:
         ((name, photos),) = classes.items()
         return [inspect_class(head, memory, name, photos, earlier=known)]

@@ -3,49 +3,52 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from fiveshot.errors import InputError
+from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder
+from fiveshot.data import BadImage, Photo
+from fiveshot.errors import InputError, counted
+from fiveshot.recognizer import _learning, correction
 from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.info import ModelInfo, PhotoInfo, model_info, photo_infos
-from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.names import NONE, check_name, known_name, target_name
-from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
-from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot, check_asked
-from fiveshot.recognizer.store.contents import StoredClass, read_contents
+from fiveshot.recognizer.checking import Finding, check_model
+from fiveshot.recognizer.creation import BaseWork, make_model
+from fiveshot.recognizer.glance import is_model
+from fiveshot.recognizer.names import NONE, check_name, known_name, stored_name, target_name
+from fiveshot.recognizer.photos import embedding
+from fiveshot.recognizer.photos.embedding import OnBad
+from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs, gather_photos
+from fiveshot.recognizer.reading import ModelReader
+from fiveshot.recognizer.recognition.snapshot import Snapshot, check_asked
+from fiveshot.recognizer.shipping._merging import MergeReport, merge_classes, other_model
+from fiveshot.recognizer.shipping._portable import check_target, is_portable, write_portable
+from fiveshot.recognizer.store.contents import read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT
-from fiveshot.recognizer.store.history import HistoryEntry, read_history
-from fiveshot.recognizer.store.manifest import MANIFEST, Options
-from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_facts, read_kept, read_picture
+from fiveshot.recognizer.store.manifest import Options
 from fiveshot.storage import FilePath
+from fiveshot.values import HistoryEntry, LearnReport, ModelInfo, PhotoChange, PhotoInfo, Prediction, RejectedAt
 from fiveshot.work import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from fiveshot.backbones import Embedder
-    from fiveshot.data import BadImage, Photo
+    from fiveshot.data import ImageDataset
     from fiveshot.features import FeatureSet
-    from fiveshot.recognizer.checking import Finding
-    from fiveshot.recognizer.correction import PhotoChange
-    from fiveshot.recognizer.evaluation import Evaluation
-    from fiveshot.recognizer.photos.embedding import OnBad
-    from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
-    from fiveshot.recognizer.review import Review, Suggestion
-    from fiveshot.recognizer.shipping._merging import MergeReport
-    from fiveshot.recognizer.shipping._web import WebExport
-    from fiveshot.recognizer.sorting import Sorting
-    from fiveshot.tuning import TuneProgress, TuneResult
 
 
 class Recognizer:
     """A model in a directory: learns classes from photos, recognizes, forgets.
 
     ``create`` makes one, ``open`` opens one. Any number of processes may read a model while one writes to it.
-    Every change is one transaction, on the disk when the call returns. Threads may share a recognizer. What a
-    verb needs is imported when it is first called, and the backbone is loaded when the first photo comes.
+    Every change is one transaction, on the disk when the call returns. Threads may share a recognizer. The
+    backbone is loaded when the first photo comes. What is done less often, such as a review or an export to
+    ONNX, is a function of a model in :mod:`fiveshot.recognizer`.
+
+    Attributes
+    ----------
+    live : LiveModel
+        The open directory, for the functions of this package.
 
     Examples
     --------
@@ -65,10 +68,10 @@ class Recognizer:
         """Use ``create`` or ``open``."""
         if not isinstance(model, LiveModel):
             raise InputError(
-                f"a recognizer is not made of {model!r:.80} itself",
+                "do not call Recognizer() directly",
                 hint="open a model with Recognizer.open(path), or make one with Recognizer.create(path)",
             )
-        self._model = model
+        self.live = model
         self._device, self._runtime, self._weights = device, runtime, weights
         self._embedder: Embedder | None = None
         self._embedder_lock = threading.Lock()
@@ -78,13 +81,12 @@ class Recognizer:
         cls,
         path: FilePath,
         *,
-        base: ClassInputs | FeatureSet | None = None,
+        base: ClassInputs | FeatureSet | ImageDataset | None = None,
         backbone: str | None = None,
         weights: FilePath | None = None,
         head: str | None = None,
         adapter: FilePath | None = None,
         views: int | None = None,
-        tune: bool = False,
         seed: int = 0,
         keep_photos: bool = False,
         thumbnails: bool = True,
@@ -92,7 +94,6 @@ class Recognizer:
         device: str = "auto",
         runtime: str = "auto",
         progress: Progress | None = None,
-        on_tuning: Callable[[TuneProgress], None] | None = None,
         skip_bad: bool = False,
         on_bad: Callable[[Sequence[BadImage]], None] | None = None,
         exist_ok: bool = False,
@@ -103,10 +104,11 @@ class Recognizer:
         ----------
         path : str or path
             The directory; it must not exist yet, or be empty.
-        base : str, path, mapping or FeatureSet, optional
+        base : str, path, mapping, FeatureSet or ImageDataset, optional
             Classes to begin with: a folder or an archive of class folders, photos by the name of their class, or
-            their features (a set or its file) as this backbone makes them. Their statistics are kept and no
-            photos. Without a base the first classes are learned from a few photos, as all later ones.
+            their features (a set or its file) as this backbone makes them. Of a dataset, the adapter must not
+            have seen the test split. Statistics of a base are stored, its photos are not. Without a base the
+            first classes are learned from a few photos, as all later ones.
         backbone : str, optional
             Name of the backbone; the embedded one unless given.
         weights : str or path, optional
@@ -118,12 +120,10 @@ class Recognizer:
         views : {1, 2, 4}, optional
             How many views of a photo are looked at and averaged, when learning and when asked: more are more
             accurate and take as much longer. Two unless given.
-        tune : bool
-            Whether to adapt the backbone to the base classes first. Needs the extra ``torch``.
         seed : int
             Seed of everything that is drawn.
         keep_photos : bool
-            Whether to store the photos of classes learned later, which ``retune`` needs.
+            Whether to store the photos of classes learned later, which ``fiveshot.tuning.retune`` needs.
         thumbnails : bool
             Whether to store small copies of them.
         false_rejection : float
@@ -134,8 +134,6 @@ class Recognizer:
             ``auto``, ``onnx`` or ``torch``.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
-        on_tuning : callable, optional
-            Called with where the tuning stands.
         skip_bad : bool
             Whether to leave out photos of the base that cannot be read, instead of raising an error.
         on_bad : callable, optional
@@ -164,11 +162,8 @@ class Recognizer:
         >>> info.head, info.width, info.classes
         ('c-fecam', 320, ())
         """
-        if exist_ok and (Path(path) / MANIFEST).is_file():
+        if exist_ok and is_model(path):
             return cls.open(path, device=device, runtime=runtime)
-        from fiveshot.backbones import DEFAULT, BackboneSpec
-        from fiveshot.recognizer.creation import Work, make_model
-
         options = Options(keep_photos, thumbnails, false_rejection, seed)
         spec = BackboneSpec(
             backbone or DEFAULT,
@@ -185,8 +180,7 @@ class Recognizer:
             base=base,
             head=head,
             options=options,
-            tune=tune,
-            work=Work(skip_bad, on_bad, progress, on_tuning),
+            work=BaseWork(skip_bad, on_bad, progress),
         )
         opened = cls.open(path, device=device, runtime=runtime)
         opened._embedder = embedder
@@ -240,8 +234,6 @@ class Recognizer:
         ...     birds.show().state
         1
         """
-        from fiveshot.recognizer.photos import embedding
-
         if (device, runtime) != ("auto", "auto"):
             embedding.check_place(device, runtime)
         model = LiveModel(Path(path), readonly=readonly, timeout=timeout)
@@ -250,21 +242,50 @@ class Recognizer:
     @property
     def path(self) -> Path:
         """The directory."""
-        return self._model.folder.path
+        return self.live.folder.path
 
     @property
     def snapshot(self) -> Snapshot:
         """The state in force, as this process has last seen it: a value that never changes."""
-        return self._model.snapshot
+        return self.live.snapshot
 
     @property
     def embedder(self) -> Embedder:
         """The backbone, checked against the one the model was made with."""
-        return self._embedder_of(self.snapshot)
+        return self.embedder_of(self.snapshot)
 
-    def _embedder_of(self, snapshot: Snapshot) -> Embedder:
-        from fiveshot.recognizer.photos import embedding
+    @property
+    def reader(self) -> ModelReader:
+        """Reads what is stored of classes and photos."""
+        return ModelReader(self.live.folder)
 
+    @property
+    def spec(self) -> BackboneSpec:
+        """How the backbone is loaded, without the adapter of the model."""
+        record = self.snapshot.manifest.backbone
+        return embedding.backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)
+
+    def embedder_of(self, snapshot: Snapshot) -> Embedder:
+        """Return the backbone of a state, loaded when it is first asked for.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            A state of this model.
+
+        Returns
+        -------
+        Embedder
+            The backbone.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     birds.embedder_of(birds.snapshot).width
+        320
+        """
         with self._embedder_lock:
             record = snapshot.manifest.backbone
             if self._embedder is None or self._embedder.fingerprint != record.fingerprint:
@@ -296,7 +317,7 @@ class Recognizer:
         ...     birds.snapshot.classes, birds.refresh().classes
         ((), ('owl',))
         """
-        return self._model.refresh()
+        return self.live.refresh()
 
     def reopen(self) -> Snapshot:
         """Open the model that lies at this path now, in the place of one that was removed or replaced.
@@ -326,8 +347,8 @@ class Recognizer:
         ...     birds.reopen().classes
         ('owl',)
         """
-        before = self._model
-        self._model = LiveModel(self.path, readonly=before.folder.readonly, timeout=before.folder.timeout)
+        before = self.live
+        self.live = LiveModel(self.path, readonly=before.folder.readonly, timeout=before.folder.timeout)
         before.folder.close()
         return self.snapshot
 
@@ -410,10 +431,8 @@ class Recognizer:
         ...     [(report.name, report.photos) for report in colors.learn_many(photos)]
         [('red', 1), ('blue', 1)]
         """
-        from fiveshot.recognizer import _learning
-
         return _learning.learn_photos(
-            self._model, self._embedder_of, classes, add=add, new_only=new_only, nested=nested, progress=progress
+            self.live, self.embedder_of, classes, add=add, new_only=new_only, nested=nested, progress=progress
         )
 
     def learn_features(
@@ -468,8 +487,6 @@ class Recognizer:
         >>> report.verdict, report.nearest
         ('clear', 'owl')
         """
-        from fiveshot.recognizer import _learning
-
         photos = _learning.feature_records(
             features,
             self.snapshot.contents.width,
@@ -478,48 +495,7 @@ class Recognizer:
             thumbnails=thumbnails,
             originals=originals,
         )
-        return self.learn_seen(name, photos, fingerprint=fingerprint, add=add)
-
-    def learn_seen(
-        self, name: str, photos: Sequence[PhotoRecord], *, fingerprint: str | None = None, add: bool = False
-    ) -> LearnReport:
-        """Learn a class from photos that this model's backbone has seen already, as the service does.
-
-        Parameters
-        ----------
-        name : str
-            Name of the class.
-        photos : sequence of PhotoRecord
-            The photos with their features and what is kept of them; they are stored as they are given.
-        fingerprint : str, optional
-            Fingerprint of the backbone that made the features.
-        add : bool
-            Whether photos may be added to a class that is known.
-
-        Returns
-        -------
-        LearnReport
-            What was seen while the class was learned.
-
-        Raises
-        ------
-        ConflictError
-            If the model has another backbone by now.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> from fiveshot.recognizer import PhotoRecord
-        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(320, np.float32), name="owl.jpg")
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     birds.learn_seen("owl", [owl]).photos
-        1
-        """
-        from fiveshot.recognizer import _learning
-
-        with self._model.change() as change:
+        with self.live.change() as change:
             (report,) = _learning.learn_classes(change, {check_name(name): photos}, add=add, made_by=fingerprint)
         return report
 
@@ -574,13 +550,10 @@ class Recognizer:
         ...     colors.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
         'red'
         """
-        from fiveshot.recognizer.photos import embedding
-        from fiveshot.recognizer.photos.inputs import gather_photos
-
         check_asked(top, sure, why)
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
-        embedder = self._embedder_of(snapshot)
+        embedder = self.embedder_of(snapshot)
         seen = embedding.photo_records(embedder, gathered, progress=progress, on_bad=on_bad)
         return snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else []
 
@@ -630,12 +603,10 @@ class Recognizer:
         ...     [one.label for one in colors.stream(PhotoStream([*photos["red"], *photos["blue"]]))]
         ['red', 'blue']
         """
-        from fiveshot.recognizer.photos import embedding
-
         check_asked(top, sure, why)
         snapshot = self.refresh()
         snapshot.require_classes()
-        for seen in embedding.stream_records(self._embedder_of(snapshot), photos, on_bad):
+        for seen in embedding.stream_records(self.embedder_of(snapshot), photos, on_bad):
             yield from snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else ()
 
     def predict_features(
@@ -673,8 +644,6 @@ class Recognizer:
         ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
         ['owl', 'wren']
         """
-        from fiveshot.recognizer import _learning
-
         snapshot = self.refresh()
         return snapshot.predict_features(
             _learning.checked_features(X, snapshot.contents.width), top, sure=sure, why=why
@@ -710,9 +679,7 @@ class Recognizer:
         ...     birds.snapshot.classes, birds.undo().action, birds.snapshot.classes
         (('wren',), 'forget', ('owl', 'wren'))
         """
-        from fiveshot.recognizer import correction
-
-        with self._model.change() as change:
+        with self.live.change() as change:
             correction.forget_class(change, known_name(name), for_good=for_good)
 
     def photos(self, name: str) -> list[PhotoInfo]:
@@ -721,12 +688,12 @@ class Recognizer:
         Parameters
         ----------
         name : str
-            Name of the class.
+            Name of the class; ``none of these`` for photos that show no class.
 
         Returns
         -------
         list of PhotoInfo
-            The photos in the order in which they were learned. Of the photos of a base there are none.
+            The photos in the order in which they were learned. Photos of base classes are not stored.
 
         Raises
         ------
@@ -744,55 +711,7 @@ class Recognizer:
         ...     [photo.id for photo in birds.photos("owl")]
         ['p1', 'p2', 'p3']
         """
-        return self._photos_of(self._row(name))
-
-    def _row(self, name: str) -> StoredClass | None:
-        """Return what is stored of a class: of one that is only in the base file, nothing."""
-        contents, name = self.refresh().contents, known_name(name)
-        contents.require(name)
-        return contents.by_name.get(name)
-
-    def _photos_of(self, row: StoredClass | None) -> list[PhotoInfo]:
-        if row is None:
-            return []
-        with self._model.folder.reading() as connection:
-            facts = photo_facts(connection, row.id)
-        return photo_infos(self.snapshot, row, facts)
-
-    def ids_of(self, photos: PhotoInputs) -> list[str]:
-        """Return the ids of the learned photos that these files are, for :meth:`remove` and :meth:`move`.
-
-        Parameters
-        ----------
-        photos : photos
-            As for :meth:`learn`, told by their bytes: where a file lies, and its name, do not matter. A part of a
-            photo is a photo of its own.
-
-        Returns
-        -------
-        list of str
-            Ids, such as ``p17``; several of a file that several classes have.
-
-        Raises
-        ------
-        InputError
-            If one of them was not learned.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> red, blue = (Image.new("RGB", (64, 64), name) for name in ("red", "blue"))
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     _ = colors.learn_many({"red": [red], "blue": [blue]})
-        ...     colors.ids_of(blue)
-        ['p2']
-        """
-        from fiveshot.recognizer import correction
-        from fiveshot.recognizer.photos.inputs import gather_photos
-
-        return correction.ids_of(gather_photos(photos), self.refresh().contents)
+        return self.reader.photos(self.refresh(), stored_name(name))
 
     def remove(self, ids: str | Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotoChange:
         """Take photos out of their classes: afterwards the model equals one that never learned them.
@@ -800,7 +719,7 @@ class Recognizer:
         Parameters
         ----------
         ids : str or iterable of str
-            Ids of photos, such as ``p17``; :meth:`photos` lists those of a class, :meth:`ids_of` those of files.
+            Ids of photos, such as ``p17``; :meth:`photos` lists those of a class, ``photo_ids`` those of files.
         of : str, optional
             The class that they are taken to be in; if one is in another by now, nothing is done.
         for_good : bool
@@ -832,9 +751,7 @@ class Recognizer:
         ...     birds.remove("p2").counts, birds.undo().action, len(birds.photos("owl"))
         ({'owl': 4}, 'remove', 5)
         """
-        from fiveshot.recognizer import correction
-
-        with self._model.change() as change:
+        with self.live.change() as change:
             return correction.remove_photos(change, ids, of=of, for_good=for_good)
 
     def move(self, ids: str | Iterable[str], *, to: str, of: str | None = None) -> PhotoChange:
@@ -845,7 +762,7 @@ class Recognizer:
         Parameters
         ----------
         ids : str or iterable of str
-            Ids of photos, such as ``p17``; :meth:`photos` lists those of a class, :meth:`ids_of` those of files.
+            Ids of photos, such as ``p17``; :meth:`photos` lists those of a class, ``photo_ids`` those of files.
         to : str
             Name of the class that gets them, known or new; or ``none of these``.
         of : str, optional
@@ -874,9 +791,7 @@ class Recognizer:
         ...     birds.move(["p1", "p2"], to="wren").counts
         {'owl': 3, 'wren': 7}
         """
-        from fiveshot.recognizer import correction
-
-        with self._model.change() as change:
+        with self.live.change() as change:
             return correction.move_photos(change, ids, target_name(to), of=of)
 
     def correct(self, photos: PhotoInputs, name: str, *, progress: Progress | None = None) -> PhotoChange:
@@ -887,7 +802,8 @@ class Recognizer:
         photos : photos
             As in ``learn``; a photo is known again by the SHA-256 of its file.
         name : str
-            Name of the class that they show, known or new; or ``none of these``, as in :meth:`learn_none`.
+            Name of the class that they show, known or new; or ``none of these``: such
+            photos are kept apart, and help to tell unknown ones.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
 
@@ -912,358 +828,14 @@ class Recognizer:
         ...     colors.correct(Image.new("RGB", (64, 64), "navy"), "blue").counts
         {'blue': 2}
         """
-        from fiveshot.recognizer import _learning
-        from fiveshot.recognizer.photos.inputs import gather_photos
-
         name = target_name(name)
         gathered, snapshot = gather_photos(photos), self.refresh()
         if name == NONE:
             snapshot.require_classes()  # before the backbone runs
-        embedder = self._embedder_of(snapshot)
+        embedder = self.embedder_of(snapshot)
         seen = _learning.records_to_store(snapshot, embedder, gathered, progress)
-        return self.correct_seen(seen, name, fingerprint=embedder.fingerprint)
-
-    def correct_seen(
-        self, photos: Sequence[PhotoRecord], name: str, *, fingerprint: str | None = None
-    ) -> PhotoChange:
-        """Say what photos show that this model's backbone has seen already, as the service does.
-
-        Parameters
-        ----------
-        photos : sequence of PhotoRecord
-            The photos with their features and what is kept of them.
-        name : str
-            As in :meth:`correct`.
-        fingerprint : str, optional
-            Fingerprint of the backbone that made the features.
-
-        Returns
-        -------
-        PhotoChange
-            The photos, and how many the classes have now.
-
-        Raises
-        ------
-        ConflictError
-            If the model has another backbone by now.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> from fiveshot.recognizer import PhotoRecord
-        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(320, np.float32), name="owl.jpg")
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_seen("wren", [owl])
-        ...     birds.correct_seen([owl], "owl").counts
-        {'wren': 0, 'owl': 1}
-        """
-        from fiveshot.recognizer import correction
-
-        with self._model.change() as change:
-            return correction.correct_photos(change, photos, target_name(name), made_by=fingerprint)
-
-    def learn_none(self, photos: PhotoInputs, *, progress: Progress | None = None) -> PhotoChange:
-        """Learn photos that show none of the classes.
-
-        They are no class: they are kept apart, and help to tell unknown photos.
-
-        Parameters
-        ----------
-        photos : photos
-            As in ``learn``. One that was learned for a class is taken from it.
-        progress : callable, optional
-            Called with the number of photos looked at and the number of all.
-
-        Returns
-        -------
-        PhotoChange
-            The photos, and how many there are of none of the classes.
-
-        Raises
-        ------
-        InputError
-            If a photo cannot be used, or the model knows no class yet.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     _ = colors.learn("red", Image.new("RGB", (64, 64), "red"))
-        ...     colors.learn_none(Image.new("RGB", (64, 64), "gray")).counts
-        {'none of these': 1}
-        """
-        return self.correct(photos, NONE, progress=progress)
-
-    def negatives(self) -> list[PhotoInfo]:
-        """List the photos that show none of the classes, with their ids.
-
-        Returns
-        -------
-        list of PhotoInfo
-            The photos in the order in which they were learned.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     _ = colors.learn("red", Image.new("RGB", (64, 64), "red"))
-        ...     _ = colors.learn_none(Image.new("RGB", (64, 64), "gray"))
-        ...     [photo.id for photo in colors.negatives()]
-        ['p2']
-        """
-        return self._photos_of(self.refresh().contents.negatives)
-
-    def review(self, *, kept: bool = False) -> Review:
-        """Look again at all learned photos, each asked of a model that has not seen it.
-
-        Parameters
-        ----------
-        kept : bool
-            Whether to suggest again what somebody decided to keep.
-
-        Returns
-        -------
-        Review
-            Accuracy and confused pairs of classes, photos to move or to remove, and what more photos would bring.
-
-        Raises
-        ------
-        InputError
-            If the model knows no class yet.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
-        ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
-        ...     first = birds.review()
-        ...     _ = birds.apply(first.of(["mixed-up"]))
-        ...     round(first.accuracy, 2), birds.review().accuracy
-        (0.94, 1.0)
-        """
-        from fiveshot.recognizer.review import review_model
-
-        snapshot = self.refresh()
-        with self._model.folder.reading() as connection:
-            decided = frozenset() if kept else read_kept(connection)
-        return review_model(snapshot, decided)
-
-    def apply(self, suggestions: Iterable[Suggestion]) -> PhotoChange:
-        """Do what a review suggests, as one change that ``undo`` takes back.
-
-        Of two suggestions for one photo the first counts, and of every class one photo at least stays.
-
-        Parameters
-        ----------
-        suggestions : iterable of Suggestion
-            Those of a review that are to be followed.
-
-        Returns
-        -------
-        PhotoChange
-            The photos, and how many their classes have now.
-
-        Raises
-        ------
-        InputError
-            If nothing is suggested.
-        ConflictError
-            If a photo is not in the class any more that it was in then.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
-        ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
-        ...     birds.apply(birds.review().of(["mixed-up"])).counts, birds.undo().action
-        ({'wren': 6, 'owl': 6}, 'review')
-        """
-        from fiveshot.recognizer.review import apply_suggestions
-
-        with self._model.change() as change:
-            return apply_suggestions(change, suggestions)
-
-    def keep(self, ids: str | Iterable[str], finding: str) -> PhotoChange:
-        """Remember that photos stay as they are: a review does not suggest them again for this finding.
-
-        Parameters
-        ----------
-        ids : str or iterable of str
-            Ids of photos, such as ``p17``.
-        finding : {"mixed-up", "harmful", "duplicates", "outliers"}
-            What a review had found.
-
-        Returns
-        -------
-        PhotoChange
-            The photos.
-
-        Raises
-        ------
-        InputError
-            If there is no such photo or no such finding.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
-        ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
-        ...     _ = birds.keep("p18", "mixed-up")
-        ...     birds.review().of(["mixed-up"])
-        ()
-        """
-        from fiveshot.recognizer import correction
-        from fiveshot.recognizer.review import check_kinds
-
-        check_kinds([finding])
-        with self._model.change() as change:
-            return correction.keep_photos(change, ids, finding)
-
-    def sort(self, photos: PhotoInputs, *, resume: bool = True, progress: Progress | None = None) -> Sorting:
-        """Sort photos without labels: known classes, groups of the others, and what to name first.
-
-        Nothing is moved or learned; :meth:`learn_sorted` learns groups by name. A model without any class groups
-        all photos.
-
-        Parameters
-        ----------
-        photos : photos
-            As in ``learn``: a folder, say.
-        resume : bool
-            Whether to keep the vectors of photos in the cache, so that sorting can be interrupted and repeated.
-        progress : callable, optional
-            Called with the number of photos looked at and the number of all.
-
-        Returns
-        -------
-        Sorting
-            The photos, sorted; those that cannot be used are in ``bad``.
-
-        Raises
-        ------
-        InputError
-            If there are no photos.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> shades = ("darkred", "firebrick", "red", "midnightblue", "navy", "darkblue")
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     sorting = colors.sort([Image.new("RGB", (64, 64), shade) for shade in shades], resume=False)
-        >>> len(sorting.photos), sorting.known, sum(len(group.photos) for group in sorting.groups)
-        (6, (), 6)
-        """
-        from fiveshot.recognizer._unlabeled import sort_photos
-        from fiveshot.recognizer.photos.inputs import gather_photos
-
-        gathered, snapshot = gather_photos(photos), self.refresh()
-        folder = Path(photos) if isinstance(photos, str | Path) and Path(photos).is_dir() else None
-        return sort_photos(
-            snapshot, self._embedder_of(snapshot), gathered, folder=folder, resume=resume, progress=progress
-        )
-
-    def learn_sorted(
-        self, sorting: Sorting, names: Mapping[str, str], *, progress: Progress | None = None
-    ) -> list[LearnReport]:
-        """Learn what was sorted by the names that were given to groups, all of them or none.
-
-        Parameters
-        ----------
-        sorting : Sorting
-            What ``sort`` returned.
-        names : mapping of str to str
-            Names of classes, known or new, by the id of a group (``g3``), by a question of the queue (``q3``, with
-            its companions) or by the number of a photo (``3``).
-        progress : callable, optional
-            Called with the number of photos looked at and the number of all.
-
-        Returns
-        -------
-        list of LearnReport
-            One for each class.
-
-        Raises
-        ------
-        InputError
-            If there is no such group, or a photo has changed since it was sorted.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     sorting = colors.sort([Image.new("RGB", (64, 64), "red")], resume=False)
-        ...     [report.name for report in colors.learn_sorted(sorting, {"g0": "red"})]
-        ['red']
-        """
-        from fiveshot.recognizer._unlabeled import learn_sorted
-
-        return learn_sorted(self._model, self._embedder_of, sorting, names, progress=progress)
-
-    def sort_features(self, X: ArrayLike, *, photos: Sequence[str] | None = None) -> Sorting:
-        """Sort features of photos without labels by what the model knows, and group the rest.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            Features that this model's backbone has made.
-        photos : sequence of str, optional
-            Names of the photos.
-
-        Returns
-        -------
-        Sorting
-            Photos of known classes, groups of the others, and what to name first.
-
-        Raises
-        ------
-        InputError
-            If the features do not fit the model.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> rng = np.random.default_rng(0)
-        >>> owls, wrens = rng.normal(size=(2, 1, 320)) + 0.3 * rng.normal(size=(2, 6, 320))
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", owls[:3])
-        ...     sorting = birds.sort_features([*owls[3:], *wrens])
-        >>> [one.label for one in sorting.known], [len(group.photos) for group in sorting.groups]
-        (['owl', 'owl', 'owl'], [6])
-        """
-        from fiveshot.recognizer import _learning
-        from fiveshot.recognizer.sorting import sort_rows
-
-        snapshot = self.refresh()
-        rows = _learning.checked_features(X, snapshot.contents.width)
-        names = [f"photo {number}" for number in range(1, len(rows) + 1)] if photos is None else photos
-        return sort_rows(snapshot, rows, photos=names)
+        with self.live.change() as change:
+            return correction.correct_photos(change, seen, name, made_by=embedder.fingerprint)
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name.
@@ -1290,51 +862,8 @@ class Recognizer:
         ...     birds.snapshot.classes
         ('barn owl',)
         """
-        from fiveshot.recognizer import correction
-
-        with self._model.change() as change:
+        with self.live.change() as change:
             correction.rename(change, known_name(old), check_name(new))
-
-    def group(self, parents: Mapping[str, str] | FilePath) -> dict[str, str]:
-        """Put classes into groups: each gets the path of its parents as its name, ``owl/barn owl``.
-
-        Parameters
-        ----------
-        parents : mapping, str or path
-            The parent of each class, and of each parent that has one: by name, or in a CSV file with the columns
-            ``name`` and ``parent``. An empty parent takes a class out of its group. Classes that are not named
-            stay as they are, and names that are not classes do nothing.
-
-        Returns
-        -------
-        dict
-            By their names before, the names of the classes that were renamed.
-
-        Raises
-        ------
-        InputError
-            If a name is among its own parents, or two classes would get one name; nothing was changed.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("barn owl", owls), birds.learn_features("wren", -owls)
-        ...     birds.group({"barn owl": "owl"})
-        {'barn owl': 'owl/barn owl'}
-        """
-        from fiveshot.recognizer import correction
-
-        known = parents if isinstance(parents, Mapping) else read_parents(parents)
-        if not grouped_names(self.refresh().classes, known):
-            return {}  # a change that changes nothing is not one
-        with self._model.change() as change:
-            renamed = grouped_names(change.snapshot.classes, known)
-            correction.rename_all(change, renamed)
-        return renamed
 
     def undo(self, *, past_forget: bool = False, state: int | None = None) -> HistoryEntry:
         """Take back the last change that stands.
@@ -1372,9 +901,7 @@ class Recognizer:
         ...     undone.action, undone.classes, birds.snapshot.classes
         ('learn', ('owl',), ())
         """
-        from fiveshot.recognizer import correction
-
-        with self._model.change() as change:
+        with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
     def set(self, *, false_rejection: float) -> RejectedAt:
@@ -1405,41 +932,9 @@ class Recognizer:
         ...     now, birds.undo().action, birds.show().false_rejection
         (0.02, 'set', 0.05)
         """
-        from fiveshot.recognizer import correction
-
-        with self._model.change() as change:
+        with self.live.change() as change:
             correction.set_options(change, false_rejection=false_rejection)
         return self.snapshot.rejected_at(false_rejection)
-
-    def rejected_at(self, rate: float) -> RejectedAt:
-        """Say how many of the learned photos would be called unknown at a rate of false rejections.
-
-        Parameters
-        ----------
-        rate : float
-            Share of the photos of known classes that may be called unknown.
-
-        Returns
-        -------
-        RejectedAt
-            How many, each photo left out of the model that judges it.
-
-        Raises
-        ------
-        InputError
-            If the rate is not a number between 0 and 1.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
-        ...     birds.rejected_at(0.05).note
-        'nothing is rejected yet: 19 photos of classes with two or more are needed, not 5'
-        """
-        return self.refresh().rejected_at(rate)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.
@@ -1461,79 +956,7 @@ class Recognizer:
         >>> info.base_classes, info.new_classes, info.classes[0].photos
         (0, 1, 5)
         """
-        contents = self.refresh().contents
-        with self._model.folder.reading() as connection:
-            return model_info(self.path, contents, connection)
-
-    def thumbnails(self, name: str) -> list[bytes]:
-        """Return the small copies of the photos that a class was learned from, as far as they were kept.
-
-        Parameters
-        ----------
-        name : str
-            Name of the class.
-
-        Returns
-        -------
-        list of bytes
-            JPEG files, in the order in which the photos were learned.
-
-        Raises
-        ------
-        InputError
-            If there is no such class.
-
-        Examples
-        --------
-        >>> import io
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     _ = colors.learn("red", Image.new("RGB", (640, 320), "red"))
-        ...     (small,) = colors.thumbnails("red")
-        >>> Image.open(io.BytesIO(small)).size
-        (128, 64)
-        """
-        row = self._row(name)
-        with self._model.folder.reading() as connection:
-            tables = Tables(connection, self.snapshot.contents.width)
-            photos = tables.read_photos(row.id) if row is not None else ()
-            return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
-
-    def picture(self, id: str) -> bytes | None:
-        """Return the small copy of a learned photo.
-
-        Parameters
-        ----------
-        id : str
-            Id of the photo, such as ``p17``.
-
-        Returns
-        -------
-        bytes or None
-            A JPEG file; None where no small copy was kept, or there is no such photo.
-
-        Raises
-        ------
-        InputError
-            If this is not the id of a photo.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     _ = colors.learn("red", Image.new("RGB", (640, 320), "red"))
-        ...     colors.picture("p1")[:2]
-        b'\\xff\\xd8'
-        """
-        from fiveshot.recognizer import correction
-
-        (number,) = correction.photo_numbers(id, self.snapshot.contents)
-        with self._model.folder.reading() as connection:
-            return read_picture(connection, number)
+        return self.reader.info(self.refresh())
 
     def merge(self, other: FilePath) -> MergeReport:
         """Take over the classes of another model, with the very statistics they have there.
@@ -1564,68 +987,8 @@ class Recognizer:
         ...     here.merge(there.path).added, here.snapshot.classes
         (('owl',), ('owl', 'wren'))
         """
-        from fiveshot.recognizer.shipping._merging import merge_classes, other_model
-
-        with other_model(Path(other)) as source, self._model.change() as change:
+        with other_model(Path(other)) as source, self.live.change() as change:
             return merge_classes(change, source)
-
-    def evaluate(
-        self,
-        classes: ClassInputs,
-        *,
-        nested: bool = False,
-        progress: Progress | None = None,
-        on_bad: OnBad | None = None,
-    ) -> Evaluation:
-        """Measure the model on labeled photos; classes it does not know test the rejection.
-
-        Parameters
-        ----------
-        classes : mapping, str or path
-            Photos by the name of their class, or a folder (or an archive) of class folders. A name may lack its
-            groups where just one class is called so.
-        nested : bool
-            As in ``learn_many``.
-        progress : callable, optional
-            Called with the number of photos looked at and the number of all.
-        on_bad : callable, optional
-            Called with the photos that cannot be used, as ``BadImage``: then the others are measured. Without it
-            such a photo is an error.
-
-        Returns
-        -------
-        Evaluation
-            The figures, which folders are not classes of the model, and how many photos it has learned.
-
-        Raises
-        ------
-        InputError
-            If a photo cannot be used, or the model knows no class yet.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("red", "blue"):
-        ...     (folder / name).mkdir()
-        ...     Image.new("RGB", (64, 64), name).save(folder / name / "1.png")
-        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
-        ...     _ = colors.learn("red", folder / "red")
-        ...     measured = colors.evaluate(folder)
-        >>> measured.photos, measured.accuracy, measured.unknown_photos
-        (1, 1.0, 1)
-        """
-        from fiveshot.recognizer.evaluation import evaluate_photos, without_labels
-        from fiveshot.recognizer.photos.inputs import gather_classes
-
-        advice = "" if isinstance(classes, Mapping) else without_labels(self.path, classes)
-        gathered, snapshot = gather_classes(classes, nested=nested, without_labels=advice), self.refresh()
-        snapshot.require_classes()
-        embedder = self._embedder_of(snapshot)
-        return evaluate_photos(snapshot, embedder, gathered, progress=progress, on_bad=on_bad)
 
     def export(self, file: FilePath, *, photos: bool = False, overwrite: bool = False) -> Path:
         """Write the model to one file.
@@ -1660,281 +1023,12 @@ class Recognizer:
         ...     birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot").name
         'birds.fiveshot'
         """
-        from fiveshot.recognizer.shipping._portable import check_target, is_portable, write_portable
-
         target = Path(file)
         check_target(target, is_portable, overwrite=overwrite)
-        with self._model.folder.reading() as connection:
+        with self.live.folder.reading() as connection:
             contents = read_contents(connection, self.path, self.snapshot.contents)
             write_portable(target, self.path, contents, connection, originals=photos)
         return target
-
-    def export_onnx(self, file: FilePath, *, overwrite: bool = False) -> Path:
-        """Write backbone, classes and thresholds as an ONNX graph, and beside it a JSON file.
-
-        Parameters
-        ----------
-        file : str or path
-            Where the graph goes; its name ends in ``.onnx``.
-        overwrite : bool
-            Whether to replace files that are not an earlier export.
-
-        Returns
-        -------
-        Path
-            The JSON file, which says how to prepare photos and how to read the answers.
-
-        Raises
-        ------
-        FiveshotError
-            If the extra ``onnx`` is not installed.
-        InputError
-            If the model knows no class, or its backbone or head cannot be written as ONNX.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from fiveshot import FiveshotError, Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     try:
-        ...         birds.export_onnx("birds.onnx")
-        ...     except FiveshotError as error:
-        ...         print(error.code)
-        no_classes
-        """
-        from fiveshot.recognizer.shipping._onnx import export_onnx, onnx_targets
-
-        snapshot = self.refresh()
-        snapshot.require_classes()
-        onnx_targets(file, overwrite=overwrite)  # before the backbone is loaded
-        return export_onnx(
-            self._embedder_of(snapshot),
-            snapshot.head,
-            file,
-            rejection=snapshot.rejection,
-            strangers=snapshot.strangers,
-            overwrite=overwrite,
-        )
-
-    def export_web(self, folder: FilePath, *, title: str | None = None, overwrite: bool = False) -> WebExport:
-        """Write a page that recognizes photos and the camera's picture in the browser, without a server behind it.
-
-        Everything is in the folder: the page, the graph with weights of 8 bits, and ONNX Runtime to run it. Any
-        web server can serve it. Once loaded, the page works without a network and can be installed.
-
-        Parameters
-        ----------
-        folder : str or path
-            A new or empty folder, or that of an earlier export, whose files are replaced.
-        title : str, optional
-            What the page is called; the name of the model's directory unless given.
-        overwrite : bool
-            Whether to write into a folder that holds other files; those are left alone.
-
-        Returns
-        -------
-        WebExport
-            The folder, its files, and how many bytes a browser loads.
-
-        Raises
-        ------
-        FiveshotError
-            If the extra ``onnx`` is not installed.
-        InputError
-            If the model knows no class, or its backbone or head cannot be written as ONNX.
-        StorageError
-            If the folder holds other files, or cannot be written.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from fiveshot import FiveshotError, Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     try:
-        ...         birds.export_web("site")
-        ...     except FiveshotError as error:
-        ...         print(error.code)
-        no_classes
-        """
-        from fiveshot.recognizer.shipping._web import check_folder, export_web
-
-        snapshot = self.refresh()
-        snapshot.require_classes()
-        check_folder(folder, overwrite=overwrite)  # before the backbone is loaded
-        name = title or self.path.resolve().name
-        return export_web(self._embedder_of(snapshot), snapshot, folder, title=name, overwrite=overwrite)
-
-    @classmethod
-    def import_file(cls, file: FilePath, path: FilePath, **opening: Any) -> Self:
-        """Make a model from an exported file and open it. Nothing in the file is trusted.
-
-        Parameters
-        ----------
-        file : str or path
-            A file that ``export`` wrote, here or elsewhere.
-        path : str or path
-            The directory to make.
-        **opening
-            Arguments of ``open``.
-
-        Returns
-        -------
-        Recognizer
-            The model, open.
-
-        Raises
-        ------
-        StorageError
-            If anything in the file does not fit; then nothing is made.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from pathlib import Path
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
-        ...     file = birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot")
-        >>> with Recognizer.import_file(file, tempfile.mkdtemp(), readonly=True) as copy:
-        ...     copy.snapshot.classes
-        ('owl',)
-        """
-        from fiveshot.recognizer.shipping._portable import import_model
-
-        import_model(file, path)
-        return cls.open(path, **opening)
-
-    def push_to_hub(
-        self,
-        place: FilePath,
-        *,
-        private: bool = False,
-        token: str | None = None,
-        photos: bool = False,
-        evaluation: Evaluation | Mapping[str, Any] | None = None,
-        title: str | None = None,
-    ) -> str:
-        """Publish the model on the Hugging Face hub, or in a folder: the portable file, and a card about it.
-
-        Parameters
-        ----------
-        place : str or path
-            ``owner/name`` on the hub, which is made where there is none, or a folder: a path, ``./folder`` or
-            ``file:///folder``. What was published there is replaced; the hub keeps the versions before.
-        private : bool
-            Whether a repository that is made is private.
-        token : str, optional
-            Who you are on the hub; that of ``hf auth login`` or ``HF_TOKEN`` unless given.
-        photos : bool
-            Whether small copies of photos, and photos that were kept, go with it.
-        evaluation : Evaluation or mapping, optional
-            What ``evaluate`` gave, for the card.
-        title : str, optional
-            Heading of the card; the name of the model's directory unless given.
-
-        Returns
-        -------
-        str
-            The address of the repository, or the folder.
-
-        Raises
-        ------
-        InputError
-            If the model knows no class, the place is not one, or the extra ``hub`` is not installed.
-        StorageError
-            If the hub cannot be reached or does not allow it; ``code`` says which.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from pathlib import Path
-        >>> from fiveshot import Recognizer
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
-        ...     _ = birds.push_to_hub(folder, title="Birds")
-        >>> sorted(file.name for file in folder.iterdir())
-        ['README.md', 'model.fiveshot']
-        """
-        import tempfile
-
-        from fiveshot.recognizer.shipping._hub import Place, model_card, publish
-        from fiveshot.recognizer.shipping._portable import write_portable
-
-        where = Place.of(place)
-        self.refresh().require_classes()
-        name = title or self.path.resolve().name
-        card = model_card(self.show(), where, title=name, evaluation=evaluation, pictures=photos)
-        with tempfile.TemporaryDirectory() as folder, self._model.folder.reading() as connection:
-            file = Path(folder) / "model.fiveshot"
-            contents = read_contents(connection, self.path, self.snapshot.contents)
-            write_portable(file, self.path, contents, connection, originals=photos, thumbnails=photos)
-            return publish(where, file, card, private=private, token=token, message=f"{name}, by fiveshot")
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        place: FilePath,
-        path: FilePath | None = None,
-        *,
-        revision: str | None = None,
-        token: str | None = None,
-        **opening: Any,
-    ) -> Self:
-        """Open a model that ``push_to_hub`` has published. Nothing in it is trusted.
-
-        Parameters
-        ----------
-        place : str or path
-            ``owner/name`` on the hub, or a folder: a path, ``./folder`` or ``file:///folder``. A folder that is
-            there goes before the hub.
-        path : str or path, optional
-            The directory to make, for a model that you go on teaching. Without one, the model lies in the cache
-            and is opened to be read.
-        revision : str, optional
-            A branch, tag or commit of the hub.
-        token : str, optional
-            Who you are on the hub; that of ``hf auth login`` or ``HF_TOKEN`` unless given.
-        **opening
-            Arguments of ``open``.
-
-        Returns
-        -------
-        Recognizer
-            The model, open.
-
-        Raises
-        ------
-        InputError
-            If the place is not one, or the extra ``hub`` is not installed.
-        StorageError
-            If there is no such model, the hub cannot be reached, or anything in the file does not fit.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from pathlib import Path
-        >>> from fiveshot import Recognizer
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
-        ...     _ = birds.push_to_hub(folder)
-        >>> with Recognizer.from_pretrained(folder, tempfile.mkdtemp()) as copy:
-        ...     copy.snapshot.classes
-        ('owl',)
-        """
-        from fiveshot.errors import InputError
-        from fiveshot.recognizer.shipping._hub import Place, fetch, kept_copy
-
-        file = fetch(Place.of(place, must_exist=True), revision=revision, token=token)
-        if path is not None:
-            return cls.import_file(file, path, **opening)
-        if opening.get("readonly") is False:
-            raise InputError("the copy in the cache is not taught", hint="give a directory: path=DIR")
-        return cls.open(kept_copy(file), **{**opening, "readonly": True})
 
     def check(self, *, repair: bool = False) -> list[Finding]:
         """Verify everything in the directory.
@@ -1957,99 +1051,7 @@ class Recognizer:
         ...     birds.check()
         []
         """
-        from fiveshot.recognizer.checking import check_model
-
         return check_model(self.path, repair=repair)
-
-    def settle(self) -> bool:
-        """Erase what forgetting had to leave in the files, if no other process reads it any more.
-
-        Every ``open`` to write and every change does so by itself; a process that waits for work may ask now and
-        then.
-
-        Returns
-        -------
-        bool
-            Whether nothing is left.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     birds.settle()
-        True
-        """
-        folder = self._model.folder
-        with folder.reading():  # a model that is closed or damaged is refused in words
-            pending = folder.unsettled()
-        if pending is not None:
-            folder.settle_in_passing()
-            pending = folder.unsettled()
-        return pending is None
-
-    def retune(
-        self,
-        *,
-        base: FilePath | None = None,
-        recipe: str = "ours",
-        settings: Mapping[str, Any] | None = None,
-        progress: Progress | None = None,
-        on_tuning: Callable[[TuneProgress], None] | None = None,
-        skip_bad: bool = False,
-        on_bad: Callable[[Sequence[BadImage]], None] | None = None,
-    ) -> TuneResult:
-        """Adapt the backbone to everything learned, recompute all features, and switch to them in one step.
-
-        Until the switch the model works on as it was. It cannot be undone: export the model first to be able to
-        go back. Needs the extra ``torch``.
-
-        Parameters
-        ----------
-        base : str or path, optional
-            Folder with the photos of the base classes, where there are any.
-        recipe : str
-            Name of the recipe of tuning.
-        settings : mapping, optional
-            Single values of the recipe to replace.
-        progress, on_tuning, skip_bad, on_bad
-            As in ``create``.
-
-        Returns
-        -------
-        TuneResult
-            What the tuning did.
-
-        Raises
-        ------
-        InputError
-            If photos were not kept, or those of the base do not fit.
-        ConflictError
-            If the model was changed meanwhile.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> photos = {name: 2 * [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
-        >>> with Recognizer.create(tempfile.mkdtemp(), keep_photos=True) as colors:
-        ...     _ = colors.learn_many(photos)
-        ...     result = colors.retune(settings={"epochs": 1})
-        ...     result.best_epoch, colors.show().adapter
-        (1, True)
-        """
-        from fiveshot.recognizer.creation import Work, retuned_model, switch
-        from fiveshot.recognizer.photos import embedding
-
-        record = self.refresh().manifest.backbone
-        spec = embedding.backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)
-        work = Work(skip_bad, on_bad, progress, on_tuning)
-        with retuned_model(self._model, spec, base=base, recipe=recipe, settings=settings, work=work) as retuned:
-            with self._embedder_lock, self._model.change() as change:
-                switch(change, retuned)
-            self._embedder = retuned.embedder
-        return retuned.result
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return what was done.
@@ -2076,8 +1078,7 @@ class Recognizer:
         ...     [entry.action for entry in birds.history()]
         ['rename', 'learn', 'create']
         """
-        with self._model.folder.reading() as connection:
-            return read_history(connection, limit=limit)
+        return self.reader.history(limit)
 
     def close(self) -> None:
         """Close the model; what it has acknowledged is on the disk already.
@@ -2094,11 +1095,9 @@ class Recognizer:
         Traceback (most recent call last):
         fiveshot.errors.InputError: the model ... is closed; open it again
         """
-        self._model.folder.close()
+        self.live.folder.close()
 
     def __repr__(self) -> str:
-        from fiveshot.errors import counted
-
         return f"<Recognizer {self.path}, {counted(len(self.snapshot.classes), 'class')}>"
 
     def __enter__(self) -> Self:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fiveshot.core import ClassStatistics
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.insight import Looks
+from fiveshot.recognizer.insight import DuplicateIndex
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
@@ -20,6 +20,9 @@ from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
 from fiveshot.recognizer.store.rows import Tables, photo_summary, read_features
 from fiveshot.recognizer.store.schema import LostModelError
 from fiveshot.work import one_thread
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer._recognizer import Recognizer
 
 
 class ConflictError(InputError):
@@ -77,7 +80,7 @@ class Change:
     snapshot: Snapshot  # of the state before
     at: str
     written: list[Path]  # new files, removed if the change fails
-    looks: Looks  # of the photos learned before
+    duplicates: DuplicateIndex  # of the photos learned before
     base: ClassStatistics | None = None  # what the base file is to hold, where that changes
     manifest: Manifest | None = None  # where more than the base file changes
     erases: bool = False  # nothing of what was deleted may stay in any byte
@@ -144,7 +147,7 @@ class LiveModel:
         except BaseException:
             self.folder.close()
             raise
-        self._looks = Looks()
+        self._duplicates = DuplicateIndex()
 
     def refresh(self) -> Snapshot:
         """Take up what other processes have changed since, and return the snapshot in force."""
@@ -164,8 +167,8 @@ class LiveModel:
                     contents = self._seen(connection, self.snapshot.contents)
                     same = contents.state == self.snapshot.state
                     snapshot = self.snapshot if same else self.snapshot.next(contents)
-                    now, looks = timestamp(), self._looks
-                    change = Change(folder.path, connection, snapshot.contents, snapshot, now, written, looks)
+                    now, duplicates = timestamp(), self._duplicates
+                    change = Change(folder.path, connection, snapshot.contents, snapshot, now, written, duplicates)
                     with one_thread():  # the matrices are small: several threads would wait for each other
                         yield change
                         self._follow(change)
@@ -224,3 +227,37 @@ class LiveModel:
         if previous is not None and self.folder.meta("state") == str(previous.state):
             return previous
         return read_contents(connection, self.folder.path, previous)
+
+
+def erase_pending(model: Recognizer) -> bool:
+    """Erase what forgetting had to leave in the files, if no other process reads it any more.
+
+    Every ``open`` to write and every change does so by itself; a process that waits for work may ask now and
+    then.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+
+    Returns
+    -------
+    bool
+        Whether nothing is left.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import erase_pending
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     erase_pending(birds)
+    True
+    """
+    folder = model.live.folder
+    with folder.reading():  # a model that is closed or damaged is refused in words
+        pending = folder.unsettled()
+    if pending is not None:
+        folder.settle_in_passing()
+        pending = folder.unsettled()
+    return pending is None

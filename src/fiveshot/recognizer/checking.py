@@ -6,9 +6,9 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -66,10 +66,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.text}; {self.hint}" if self.hint else self.text
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 from fiveshot.core import ClassStatistics
 from fiveshot.core.labels import python_labels
@@ -17,7 +17,6 @@ from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.history import (
     ClassChange,
-    HistoryEntry,
     changes_of,
     drop_erased,
     erase,
@@ -34,6 +33,7 @@ from fiveshot.recognizer.store.rows import (
     summary_from_bytes,
     summary_to_bytes,
 )
+from fiveshot.values import HistoryEntry, PhotoChange
 
 if TYPE_CHECKING:
     from fiveshot.data import Photo
@@ -43,39 +43,13 @@ NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"
 PAST_FORGET = "what came before is undone with past_forget=True (--past-forget)"
 
 
-@dataclass(frozen=True)
-class PhotoChange:
-    """What became of photos.
+def is_photo_id(text: str) -> bool:
+    """Tell whether a text is the id of a photo, or the number in it.
 
-    Attributes
-    ----------
-    action : {"remove", "move", "correct", "none", "review", "keep"}
-        What was done; "none": photos were learned as none of the classes.
-    ids : tuple of str
-        The photos.
-    counts : mapping of str to int
-        How many photos the classes have now that lost or got some; 0 for a class that ended with its last photo.
-        Photos of none of the classes are counted as ``none of these``.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
-    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     _ = birds.learn_features("owl", owls)
-    ...     birds.move(["p2", "p3"], to="barn owl")
-    PhotoChange(action='move', ids=('p2', 'p3'), counts={'owl': 3, 'barn owl': 2})
+    >>> is_photo_id("p17"), is_photo_id("17"), is_photo_id("owl.jpg")
+    (True, True, False)
     """
-
-    action: str
-    ids: tuple[str, ...]
-    counts: Mapping[str, int] = field(hash=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
+    return ID.fullmatch(text) is not None
 
 
 def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, for_good: bool) -> PhotoChange:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,15 @@ from fiveshot.errors import command
 from fiveshot.metrics import expected_calibration_error
 from fiveshot.recognizer.names import ALIKE
 from fiveshot.recognizer.photos.embedding import OnBad, photo_records, records_or_bad, refusal
+from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.recognition.levels import full_names, is_within
-from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
+from fiveshot.values import Neighbor, Prediction
 from fiveshot.work import Progress
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer._recognizer import Recognizer
 
 COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
 
@@ -33,6 +38,8 @@ class ClassResult:
     >>> ClassResult("owl", photos=8, right=6, rejected=1).accuracy
     0.75
     """
+
+    DERIVED: ClassVar = ("accuracy",)
 
     name: str
     photos: int
@@ -168,11 +175,64 @@ class Evaluation:
     learned_photos: int = 0
     levels: LevelResults | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        values = asdict(self)
-        values["classes"] = [{**asdict(one), "accuracy": one.accuracy} for one in self.classes]
-        return values
+
+def evaluate(
+    model: Recognizer,
+    classes: ClassInputs,
+    *,
+    nested: bool = False,
+    progress: Progress | None = None,
+    on_bad: OnBad | None = None,
+) -> Evaluation:
+    """Measure the model on labeled photos; classes it does not know test the rejection.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    classes : mapping, str or path
+        Photos by the name of their class, or a folder (or an archive) of class folders. A name may lack its
+        groups where just one class is called so.
+    nested : bool
+        As in ``learn_many``.
+    progress : callable, optional
+        Called with the number of photos looked at and the number of all.
+    on_bad : callable, optional
+        Called with the photos that cannot be used, as ``BadImage``: then the others are measured. Without it
+        such a photo is an error.
+
+    Returns
+    -------
+    Evaluation
+        The figures, which folders are not classes of the model, and how many photos it has learned.
+
+    Raises
+    ------
+    InputError
+        If a photo cannot be used, or the model knows no class yet.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import evaluate
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("red", "blue"):
+    ...     (folder / name).mkdir()
+    ...     Image.new("RGB", (64, 64), name).save(folder / name / "1.png")
+    >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+    ...     _ = colors.learn("red", folder / "red")
+    ...     measured = evaluate(colors, folder)
+    >>> measured.photos, measured.accuracy, measured.unknown_photos
+    (1, 1.0, 1)
+    """
+    advice = "" if isinstance(classes, Mapping) else without_labels(model.path, classes)
+    gathered, snapshot = gather_classes(classes, nested=nested, without_labels=advice), model.refresh()
+    snapshot.require_classes()
+    embedder = model.embedder_of(snapshot)
+    return evaluate_photos(snapshot, embedder, gathered, progress=progress, on_bad=on_bad)
 
 
 def without_labels(model: Path, folder: object) -> str:
@@ -229,9 +289,9 @@ def evaluate_features(
     names = full_names(names, snapshot.classes)
     answer = snapshot.answer(X)
     predictions = snapshot.predictions(answer, 1, photos=photos)
-    best = np.array([one.candidates[0][0] for one in predictions])
+    best = np.array([one.candidates[0].label for one in predictions])
     rejected = np.array([one.unknown for one in predictions])
-    familiarity = np.array([one.familiarity for one in predictions])
+    familiarity = np.array([-np.inf if one.familiarity is None else one.familiarity for one in predictions])
     true = np.array(names)
     known = np.isin(true, snapshot.classes)
     right = best == true
@@ -260,7 +320,7 @@ def evaluate_features(
 def _levels(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> LevelResults:
     kinds = np.array([one.answer for one in predictions])
     right = np.array([_is_right(one, name) for one, name in zip(predictions, names, strict=True)])
-    widest = np.array([is_within(name, one.levels[0][0]) for one, name in zip(predictions, names, strict=True)])
+    widest = np.array([is_within(name, one.levels[0].label) for one, name in zip(predictions, names, strict=True)])
 
     def answers(kind: str) -> Answers:
         return Answers(float((kinds[known] == kind).mean()), _share(right, known & (kinds == kind)))
@@ -306,7 +366,7 @@ def _wrong(
     near = snapshot.neighbors(X[rows], 1) if rows else []
     wrong = [
         WrongPhoto(
-            predictions[row].photo, names[row], predictions[row].label, predictions[row].candidates[0][0], why
+            predictions[row].photo, names[row], predictions[row].label, predictions[row].candidates[0].label, why
         )
         for row, why in zip(rows, near, strict=True)
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.recognition._held_out import JOINT_FROM, HeldOutScores, held_out_scores
 from fiveshot.recognizer.store.contents import SAME, Contents, Twin, likest
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
+from fiveshot.values import Duplicate, LearnReport
 
-Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told
 CENTERED_FROM = 5  # other classes whose common mean says where the middle of all photos is
 # How much less like the rest a photo may be than the others are, in cosines of centered features. Of five photos
@@ -45,76 +45,6 @@ class EarlierPhotos(Protocol):
 
     def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
         """Return for each photo the one learned earlier that is the same file, or shows the same."""
-
-
-@dataclass(frozen=True)
-class Duplicate:
-    """A photo that is there twice: ``label`` is the class of the other one, ``of`` its name where it is known."""
-
-    photo: str
-    label: str
-    same_file: bool
-    of: str | None = None
-
-
-@dataclass(frozen=True)
-class LearnReport:
-    """What was seen while a class was learned.
-
-    Figures are None where there is nothing to compare with: for the first class, or a single photo.
-
-    Attributes
-    ----------
-    name : str
-        Name of the class.
-    photos, added : int
-        Photos of the class now, and those learned just now.
-    accuracy : float or None
-        Share of the photos that are recognized when each is left out of its own class.
-    nearest : str or None
-        The existing class that is most like this one.
-    confusion : float or None
-        Share of the photos that are taken for ``nearest``.
-    separability : float or None
-        Mean probability of the own class against the strongest other one.
-    verdict : {"clear", "close", "confused", "unknown"}
-        The separability in a word.
-    duplicates : tuple of Duplicate
-        Photos that are there twice.
-    outliers, confused : tuple of str
-        Names of photos that are unlike the others, and of those just learned that are taken for ``nearest``.
-    warnings : tuple of str
-        All of this in sentences.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
-    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     _ = birds.learn_features("owl", owls)
-    ...     report = birds.learn_features("wren", [*-owls, owls[0]])
-    >>> report.photos, report.nearest, report.duplicates[0].photo, report.duplicates[0].label
-    (6, 'owl', 'photo 6', 'owl')
-    """
-
-    name: str
-    photos: int
-    added: int
-    accuracy: float | None = None
-    nearest: str | None = None
-    confusion: float | None = None
-    separability: float | None = None
-    verdict: Verdict = "unknown"
-    duplicates: tuple[Duplicate, ...] = ()
-    outliers: tuple[str, ...] = ()
-    confused: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 def inspect_class(
@@ -306,8 +236,8 @@ def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, fl
                 yield row, nearest, float(min(likeness[nearest], 1.0))
 
 
-class Looks:
-    """What learned photos look like, a few numbers each: what differs in these differs in all.
+class DuplicateIndex:
+    """Finds learned photos that may be duplicates, by a few numbers of each: what differs in these differs in all.
 
     The numbers are a projection of the feature, scaled to length one, on fixed directions. Distances only become
     shorter so, and no photo is missed. Photos that were removed stay; whoever finds one must look whether it is
@@ -327,7 +257,7 @@ class Looks:
         """Take up the photos that have come since."""
         if contents.manifest.backbone.fingerprint != self._made_by:
             # Another backbone makes other features of every photo.
-            vars(self).update(vars(Looks(contents.manifest.backbone.fingerprint)))
+            vars(self).update(vars(DuplicateIndex(contents.manifest.backbone.fingerprint)))
         of_all = contents.since != self._state or not self._state
         for row in contents.rows.values() if of_all else map(contents.rows.get, contents.touched):
             if row is not None and row.changed > self._state and row.name != NONE:
@@ -361,8 +291,8 @@ class Looks:
 class StoredPhotos:
     """The photos of a model in one state, asked one by one: nothing is put together of all of them."""
 
-    def __init__(self, contents: Contents, looks: Looks, connection: sqlite3.Connection) -> None:
-        self._contents, self._looks, self._connection = contents, looks, connection
+    def __init__(self, contents: Contents, duplicates: DuplicateIndex, connection: sqlite3.Connection) -> None:
+        self._contents, self._duplicates, self._connection = contents, duplicates, connection
 
     def of(self, name: str) -> Floats:
         """Return the features of one class's photos, in order."""
@@ -371,9 +301,9 @@ class StoredPhotos:
 
     def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
         """Return for each photo the one learned earlier that is the same file, or shows the same."""
-        self._looks.follow(self._contents)
+        self._duplicates.follow(self._contents)
         unit = unit_rows(photo_features(photos))
-        each = zip(photos, unit, self._looks.near(unit), strict=True)
+        each = zip(photos, unit, self._duplicates.near(unit), strict=True)
         return [self._same_file(photo) or self._alike(row, near) for photo, row, near in each]
 
     def _same_file(self, photo: PhotoRecord) -> Twin | None:

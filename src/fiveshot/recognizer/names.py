@@ -11,7 +11,8 @@ from fiveshot.errors import InputError
 
 MAX_LENGTH = 200  # characters; names are stored as text and never used in paths
 ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
-NONE = "none of these"  # under which photos are kept that show no class
+NONE = "none of these"
+"""The name of photos that show no class, where a name of a class is asked for."""
 _ANSWERS = frozenset({"unknown", "none", NONE})  # what is said of a photo instead of a class
 
 _REFUSED = {
@@ -52,7 +53,7 @@ def known_name(text: str) -> str:
     if _plain(name) in _ANSWERS:
         raise InputError(
             f"a class cannot be called {name!r}: that is said of photos that show no class",
-            hint=f"choose another name; photos of no class are learned as {NONE} (learn --none, learn_none)",
+            hint=f"choose another name; photos of no class are learned as {NONE} (learn --none, correct)",
             code="reserved_name",
         )
     return name
@@ -66,6 +67,16 @@ def target_name(text: str) -> str:
     """
     name = normal_name(text)
     return NONE if _plain(name) in (NONE, "none") else check_name(name)
+
+
+def stored_name(text: str) -> str:
+    """Return the name under which photos may be stored: that of a class, or ``none of these`` in any spelling.
+
+    >>> stored_name("None of these"), stored_name(" ../owl")
+    ('none of these', '../owl')
+    """
+    name = normal_name(text)
+    return NONE if _plain(name) in (NONE, "none") else known_name(name)
 
 
 def similar_name(name: str, known: Iterable[str]) -> str | None:

@@ -8,20 +8,18 @@ of that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.scorers import Scorer
-from fiveshot.data import BadImage, Photo
-from fiveshot.errors import InputError
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import Floats
 from fiveshot.storage import FilePath
+from fiveshot.values import BadImage, KnownPhoto, PhotoGroup, Question, Sorting
 
 DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
 LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
@@ -41,158 +39,61 @@ COMPARED = 1024  # photos compared at a time
 Rows = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class KnownPhoto:
-    """A photo that shows a known class, by its number among those that were sorted."""
+def place_sorted(
+    sorting: Sorting,
+    folder: FilePath,
+    way: Way = "copy",
+    *,
+    names: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> Placed:
+    """Put sorted photos into folders: one for each class, and one for each group of the others.
 
-    photo: int
-    label: str
-    probability: float
+    ``fiveshot put-back`` takes it back.
 
-
-@dataclass(frozen=True)
-class PhotoGroup:
-    """Photos of something that is not known, the most typical first. The id holds while photos are added."""
-
-    id: str
-    photos: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Question:
-    """A photo to name, those that the name is for as well, how much that teaches, and what it may be."""
-
-    photo: int
-    companions: tuple[int, ...]
-    value: float
-    guess: str | None
-
-
-@dataclass(frozen=True)
-class Since:
-    """What has changed in a folder since it was sorted the last time, in photos."""
-
-    new: int
-    gone: int
-    changed: int
-
-
-@dataclass(frozen=True)
-class Sorting:
-    """Photos without labels, sorted.
-
-    Attributes
+    Parameters
     ----------
-    photos : tuple of str
-        Names of the photos; their places are the numbers that the rest speaks of.
-    known : tuple of KnownPhoto
-        Photos of classes that the model knows, the surest first.
-    groups : tuple of PhotoGroup
-        The other photos, the largest group first.
-    queue : tuple of Question
-        What to name first: photos that the model is in doubt about and that are unlike what it knows, each with
-        others that show the same.
-    bad : tuple of BadImage
-        Photos that could not be used, and why.
-    state : int
-        State of the model that sorted them.
-    sha256s : tuple of str
-        Digests of the photos.
-    copies : int
-        Photos that were left out because another one has the same content.
-    since : Since or None
-        What has changed in the folder since the last time; None for the first time.
-    meanwhile : tuple of str
-        Names of photos that came while the others were looked at: sort again to have them.
-    sources : tuple of Photo
-        Where the photos are.
+    sorting : Sorting
+        What ``sort_photos`` returned.
+    folder : str or path
+        Where the folders are; unknown photos go to ``_unknown/g3`` below it.
+    way : {"copy", "link", "move"}
+        What happens to the photos.
+    names : mapping of str to str, optional
+        Names of groups, questions or photos, as they are learned: they go to the folder of that class.
+    dry_run : bool
+        Whether to change nothing, and only say what would be done.
+
+    Returns
+    -------
+    Placed
+        How many photos went to each folder, and which could not be placed.
+
+    Raises
+    ------
+    InputError
+        When nothing of this name was sorted.
+    StorageError
+        When the folder cannot be written to; what was placed before is in its journal.
 
     Examples
     --------
     >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot import Recognizer
-    >>> rng = np.random.default_rng(0)
-    >>> owl, wren = rng.normal(size=(2, 1, 320))
-    >>> photos = np.concatenate([owl + 0.3 * rng.normal(size=(5, 320)), wren + 0.3 * rng.normal(size=(4, 320))])
-    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     sorting = birds.sort_features(photos)
-    >>> [(group.id, sorted(group.photos)) for group in sorting.groups]
-    [('g0', [0, 1, 2, 3, 4]), ('g5', [5, 6, 7, 8])]
+    >>> from fiveshot.recognizer import place_sorted
+    >>> from fiveshot.values import Sorting
+    >>> place_sorted(Sorting((), (), (), ()), tempfile.mkdtemp(), dry_run=True).there
+    0
     """
-
-    photos: tuple[str, ...]
-    known: tuple[KnownPhoto, ...]
-    groups: tuple[PhotoGroup, ...]
-    queue: tuple[Question, ...]
-    bad: tuple[BadImage, ...] = ()
-    state: int = 0
-    sha256s: tuple[str, ...] = ()
-    copies: int = 0
-    since: Since | None = None
-    meanwhile: tuple[str, ...] = ()
-    sources: tuple[Photo, ...] = field(default=(), repr=False, compare=False)
-
-    def photos_of(self, name: str) -> tuple[int, ...]:
-        """Return the photos of a group (``g3``), of a question with its companions (``q3``), or one (``3``)."""
-        for group in self.groups:
-            if group.id == name:
-                return group.photos
-        for question in self.queue:
-            if f"q{question.photo}" == name:
-                return (question.photo, *question.companions)
-        if name.isascii() and name.isdecimal() and int(name) < len(self.photos):
-            return (int(name),)
-        raise InputError(
-            f"there is nothing called {name!r} here",
-            hint="name a group such as g3, a question such as q3, or a photo by its number",
-            code="no_group",
-        )
-
-    def place(
-        self, folder: FilePath, way: Way = "copy", *, names: Mapping[str, str] | None = None, dry_run: bool = False
-    ) -> Placed:
-        """Put the photos into folders: one for each class, and one for each group of the others.
-
-        ``fiveshot put-back`` takes it back.
-
-        Parameters
-        ----------
-        folder : str or path
-            Where the folders are; unknown photos go to ``_unknown/g3`` below it.
-        way : {"copy", "link", "move"}
-            What happens to the photos.
-        names : mapping of str to str, optional
-            Names of groups, questions or photos, as they are learned: they go to the folder of that class.
-        dry_run : bool
-            Whether to change nothing, and only say what would be done.
-
-        Returns
-        -------
-        Placed
-            How many photos went to each folder, and which could not be placed.
-
-        Raises
-        ------
-        InputError
-            When nothing of this name was sorted.
-        StorageError
-            When the folder cannot be written to; what was placed before is in its journal.
-        """
-        labels = {one.photo: one.label for one in self.known}
-        labels |= {photo: name for place, name in (names or {}).items() for photo in self.photos_of(place)}
-        groups = {photo: group.id for group in self.groups for photo in group.photos}
-        folders = ClassFolders(folder, way, dry_run=dry_run)
-        try:
-            for number, photo in enumerate(self.sources):
-                folders.put(photo, labels.get(number), groups.get(number, ""))
-        finally:
-            folders.close()
-        return folders.placed
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {key: value for key, value in asdict(replace(self, sources=())).items() if key != "sources"}
+    labels = {one.photo: one.label for one in sorting.known}
+    labels |= {photo: name for place, name in (names or {}).items() for photo in sorting.photos_of(place)}
+    groups = {photo: group.id for group in sorting.groups for photo in group.photos}
+    folders = ClassFolders(folder, way, dry_run=dry_run)
+    try:
+        for number, photo in enumerate(sorting.sources):
+            folders.put(photo, labels.get(number), groups.get(number, ""))
+    finally:
+        folders.close()
+    return folders.placed
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,13 +165,13 @@ def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArra
     for start in range(0, len(X), COMPARED):
         part = slice(start, start + COMPARED)
         for place, one in enumerate(snapshot.predict_features(X[part], 2)):
-            row, (label, chance) = start + place, one.candidates[0]
-            guesses[row] = label
-            if one.unknown or (limit is not None and _likeness(snapshot, X[row], label) < limit):
+            row, best = start + place, one.candidates[0]
+            guesses[row] = best.label
+            if one.unknown or (limit is not None and _likeness(snapshot, X[row], best.label) < limit):
                 continue
-            second = one.candidates[1][1] if len(one.candidates) > 1 else 0.0
-            doubt[row] = 1 - (chance - second)
-            known.append(KnownPhoto(row, label, chance))
+            second = one.candidates[1].probability if len(one.candidates) > 1 else 0.0
+            doubt[row] = 1 - (best.probability - second)
+            known.append(KnownPhoto(row, best.label, best.probability))
     return sorted(known, key=lambda one: (-one.probability, one.photo)), doubt, guesses
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveshot.backbones import PAPER_BACKBONE
-from fiveshot.benchmark import Protocol, RunRecord, SessionImages, Summary, paper_methods, paper_result
-from fiveshot.benchmark.job import ALPHA
+from fiveshot.benchmark import ALPHA, Protocol, RunRecord, SessionImages, Summary, paper_methods, paper_result
 from fiveshot.errors import InputError, counted
 from fiveshot.features.feature_set import UNKNOWN
 from fiveshot.reports._table import Cell, Column, Number, Row, Table

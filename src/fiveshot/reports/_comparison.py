@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveshot.benchmark import Comparison, PublishedFigures, RunRecord, compare_runs
-from fiveshot.benchmark.comparison import LOWER_IS_BETTER
+from fiveshot.benchmark import LOWER_IS_BETTER, Comparison, PublishedFigures, RunRecord, compare_runs
 from fiveshot.errors import InputError
 from fiveshot.metrics import PairedDifference, Spread, mean_interval, mean_std
 from fiveshot.metrics.paired import resampled_interval

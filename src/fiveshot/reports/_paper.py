@@ -7,9 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.benchmark import Job, Outcome, Protocol, Summary, get_protocol, sweep
-from fiveshot.benchmark.protocol import ShotDraw
-from fiveshot.benchmark.run import WIDTHS, estimated_seconds
+from fiveshot.benchmark import (
+    WIDTHS,
+    Job,
+    Outcome,
+    Protocol,
+    ShotDraw,
+    Summary,
+    estimated_seconds,
+    get_protocol,
+    sweep,
+)
 from fiveshot.core.scorers import Flavor
 from fiveshot.data.registry import dataset_spec
 from fiveshot.reports._bench import ablation_table, described

@@ -22,13 +22,14 @@ from fiveshot.benchmark import (
     RunRecord,
     Summary,
     compare_runs,
+    features_fingerprint,
+    installed_versions,
+    mean_hm,
     open_features,
     paper_methods,
     paper_result,
     summarize_runs,
 )
-from fiveshot.benchmark.job import features_fingerprint
-from fiveshot.benchmark.record import installed_versions, mean_hm
 from fiveshot.core.scorers import RECIPES
 from fiveshot.data.registry import dataset_spec
 from fiveshot.features import FeatureSet

@@ -19,8 +19,7 @@ from fiveshot.data import Photo
 from fiveshot.errors import command, counted
 from fiveshot.features import Keep, Seen, decode_photos
 from fiveshot.loggers import flat
-from fiveshot.recognizer.evaluation import Evaluation
-from fiveshot.recognizer.review import FOUND, Review
+from fiveshot.recognizer import Evaluation
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
 from fiveshot.reports._drawings import (
@@ -39,6 +38,7 @@ from fiveshot.reports._formats import write_text
 from fiveshot.reports._table import Column, Number, Row, Table, header_groups, marks, shown
 from fiveshot.reports._variants import ANSWERS, Experiment, experiments, representatives
 from fiveshot.storage import FilePath
+from fiveshot.values import FOUND, Review
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -300,7 +300,7 @@ def write_mistakes(
     Examples
     --------
     >>> import tempfile
-    >>> from fiveshot.recognizer.evaluation import Evaluation
+    >>> from fiveshot.recognizer import Evaluation
     >>> measured = Evaluation(3, 0, 1.0, 1.0, 0.0, None, None, 0.0, (), ())
     >>> page = write_mistakes(Path(tempfile.mkdtemp()) / "mistakes.html", measured, [], lambda id: None)
     >>> "No photo was answered wrongly" in page.read_text(encoding="utf-8")
@@ -357,7 +357,7 @@ def write_review(
     Examples
     --------
     >>> import tempfile
-    >>> from fiveshot.recognizer.review import FOUND, Review
+    >>> from fiveshot.values import FOUND, Review
     >>> found = Review(3, 1.0, 20, (), (), (), ())
     >>> page = write_review(Path(tempfile.mkdtemp()) / "review.html", found, lambda id: None, model="birds")
     >>> "nothing to look at again" in page.read_text(encoding="utf-8")

@@ -18,14 +18,14 @@ from fiveshot.benchmark import (
     Job,
     PartsAblation,
     Protocol,
+    ShotDraw,
     embedded_source,
     get_protocol,
+    make_jobs,
     paper_beta_ablation,
     paper_parts_ablation,
     paper_protocols,
 )
-from fiveshot.benchmark.job import make_jobs
-from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.core.scorers import RECIPES, Flavor, make_scorer, own_parameters
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError, StorageError, command, unknown_name

@@ -20,20 +20,16 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from fiveshot.backbones import BackboneSpec
-from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
-from fiveshot.benchmark.run import estimated_memory, finished_and_waiting
+from fiveshot.benchmark import Job, Outcome, RunRecord, estimated_memory, finished_and_waiting, run_job
 from fiveshot.data import ImageDataset
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import connected, is_cluster_failure, own_errors, retried
 from fiveshot.storage import FilePath, atomic_path, require_writable
-from fiveshot.tuning import TUNE_RECIPES, TuneRecipe, TuneResult
-from fiveshot.tuning.results import OnProgress, TuneProgress
+from fiveshot.tuning import TUNE_RECIPES, OnProgress, TuneProgress, TuneRecipe, TuneResult
 
 if TYPE_CHECKING:
-    from fiveshot.tuning import Execution, Selection
-    from fiveshot.tuning.first_task import SelectionKind
-    from fiveshot.tuning.material import HeldOut
+    from fiveshot.tuning import Execution, HeldOut, Selection, SelectionKind
 
 POLL_SECONDS = 0.5
 LOSS_SECONDS = 10.0  # in which Ray tells that a process is lost whose loss another one has noticed
@@ -259,8 +255,7 @@ class Trainee:
     ) -> tuple[TuneResult, bytes] | None:
         """Train as one of so many; the first of them returns the adapters."""
         from fiveshot.backbones import load_backbone
-        from fiveshot.tuning import tune
-        from fiveshot.tuning.execution import make_accelerator
+        from fiveshot.tuning import make_accelerator, tune
 
         if count > 1:  # Ray shows each process a GPU of its own, which is the first that it sees
             numbers = {"RANK": rank, "WORLD_SIZE": count, "LOCAL_RANK": 0, "MASTER_PORT": meeting[1]}

@@ -20,13 +20,20 @@ from fiveshot.core.scorers import LAMBDAS, RanPACScorer, make_scorer
 from fiveshot.data import BadImage
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
-from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos.embedding import backbone_record
-from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
-from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
-from fiveshot.recognizer.store.folder import create_model, free_folder
-from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
+from fiveshot.recognizer import (
+    HeadRecord,
+    Manifest,
+    Options,
+    Recognizer,
+    Rejection,
+    backbone_record,
+    check_name,
+    create_model,
+    fit_rejection,
+    free_folder,
+    head_record,
+    require_statistics_head,
+)
 from fiveshot.scale._reductions import ClassSample, PackedStatistics, RidgeSums, TiedStatistics, tie, unpack
 from fiveshot.storage import FilePath, read_tensors, write_tensors
 

@@ -94,7 +94,7 @@ class StatisticsPlan:
         """
         if self.head is not None:
             # Only the driver plans; workers reduce, and need no recognizer.
-            from fiveshot.recognizer.recognition.snapshot import require_statistics_head
+            from fiveshot.recognizer import require_statistics_head
 
             require_statistics_head(self.head)
         OneOf(get_args(Covariance)).check("covariance", self.covariance)

@@ -17,7 +17,7 @@ from fiveshot.errors import FiveshotError
 from fiveshot.recognizer import Recognizer
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import answer_errors
-from fiveshot.service._gate import Gate, Metrics, Outermost
+from fiveshot.service._gate import AccessControl, HeadersAndCounters, Metrics
 from fiveshot.service._requests import IdempotencyKeys
 from fiveshot.service._routes import Service, page_routes, photo_routes, status_routes
 from fiveshot.service._second_look import Reviews, Sortings, second_look_routes
@@ -78,8 +78,8 @@ def create_app(
         redirect_slashes=False,
         lifespan=_lifespan,
         middleware=[
-            Middleware(Outermost, metrics=metrics),
-            Middleware(Gate, settings=chosen),
+            Middleware(HeadersAndCounters, metrics=metrics),
+            Middleware(AccessControl, settings=chosen),
         ],
     )
     keys = IdempotencyKeys(chosen.limits.keys)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,34 +11,41 @@ from pathlib import Path
 from typing import TypeVar
 
 from fiveshot.backbones import Embedder
-from fiveshot.core.labels import python_labels
 from fiveshot.data import BadImage, Photo
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.recognizer import LostModelError, Recognizer
-from fiveshot.recognizer.change import ConflictError, NotErasedError
-from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
-from fiveshot.recognizer.info import photo_infos
-from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
-from fiveshot.recognizer.store.contents import StoredClass
-from fiveshot.recognizer.store.folder import ModelFolder
-from fiveshot.recognizer.store.rows import (
+from fiveshot.recognizer import (
+    NONE,
+    ConflictError,
+    LostModelError,
+    ModelReader,
+    NotErasedError,
+    NotUndoableError,
     PhotoRecord,
-    count_thumbnails,
-    photo_facts,
+    Recognizer,
+    Snapshot,
+    correct_seen,
+    database_look,
+    erase_pending,
+    learn_seen,
     photo_id,
-    read_picture,
-    read_thumbnail,
 )
-from fiveshot.recognizer.store.schema import DATABASE, GONE, look_of
 from fiveshot.service._errors import ApiError, busy, from_library, loading, not_found, without_path
 from fiveshot.service._gate import Metrics
 from fiveshot.service._photos import PhotoPipeline, bad_photos
 from fiveshot.service._schemas import ClassPage, PhotoList
-from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
 from fiveshot.service.settings import Settings
+from fiveshot.values import (
+    ChangeMade,
+    LearnedClass,
+    PhotoChange,
+    PhotosMade,
+    Prediction,
+    RejectionReply,
+    ServedClass,
+)
 
 MOST_NAMES = 100  # of an answer
+READERS = 4  # threads: scores of a class's photos take a while, and a picture should not wait for them
 Result = TypeVar("Result")
 log = logging.getLogger("fiveshot.service")
 
@@ -52,20 +58,13 @@ class Serving:
     embedder: Embedder
 
 
-@dataclass(frozen=True, kw_only=True)
-class RejectionReply(RejectedAt):
-    """How many learned photos a rate of false rejections calls unknown."""
-
-    state: int
-
-
 class Engine:
     """Everything that works on photos and classes.
 
     Decoding, the backbone, scoring and changes have threads of their own. A change is committed, its head is
     derived, and then what is served is replaced in one assignment: no prediction ever waits for a change.
     The recognizer itself belongs to the thread of changes, so that its state after a change is that change's.
-    Others look into the database through a connection of their own, which waits for no writer.
+    Others look into the database through a reader with a connection of its own, which waits for no writer.
     """
 
     def __init__(self, open_model: Callable[[], Recognizer], settings: Settings, metrics: Metrics) -> None:
@@ -75,14 +74,14 @@ class Engine:
         self._not_ready = loading("the model is being loaded", "try again in a moment")
         self._photos = PhotoPipeline(settings, metrics)
         self._serving: Serving | None = None
-        self._view: ModelFolder | None = None
+        self._model_reader: ModelReader | None = None
         self.openings = 1  # of models at the path; what is known of an earlier one says nothing of the next
         self._listed: tuple[Snapshot, list[ServedClass]] | None = None  # of the state that was asked for last
         self._copy_seen: tuple[int, ...] = ()  # how a new model looked when it was seen last
         self._closing = False
         self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._reader = ThreadPoolExecutor(READERS, thread_name_prefix="read")
 
     @property
     def recognizer(self) -> Recognizer:
@@ -118,8 +117,8 @@ class Engine:
             else:
                 self._take_up()
             if loads:
-                if self._view is None:
-                    self._view = ModelFolder(self._recognizer.path, readonly=True)
+                if self._model_reader is None:
+                    self._model_reader = ModelReader.open(self._recognizer.path)
                 self._photos.start(self._recognizer.embedder)
             self._publish()
 
@@ -157,16 +156,16 @@ class Engine:
     def _reopen(self, lost: LostModelError) -> None:
         """Open the model that lies at the path by now, once it is whole: a copy may be on its way."""
         path = self.recognizer.path
-        seen, self._copy_seen = self._copy_seen, look_of(path / DATABASE)
-        if lost.code == GONE or seen != self._copy_seen:
+        seen, self._copy_seen = self._copy_seen, database_look(path)
+        if lost.is_gone or seen != self._copy_seen:
             raise lost
         try:
             self.recognizer.reopen()
-            view = ModelFolder(path, readonly=True)
+            reader = ModelReader.open(path)
         except FiveshotError as error:
             text = f"{lost.message}, and what is there now cannot be opened"
             raise LostModelError(text, hint=str(error), code=lost.code) from error
-        before, self._view = self._view, view
+        before, self._model_reader = self._model_reader, reader
         if before is not None:
             before.close()
         self.openings += 1
@@ -175,11 +174,11 @@ class Engine:
     async def ready(self) -> None:
         """Refuse unless photos are taken: the model is loaded, and lies where it was opened."""
         self.serving  # noqa: B018  # raises what is to be answered
-        await self.read(lambda _: None)
+        await self.read(ModelReader.require_model)
 
     async def settle(self) -> None:
         """Erase what could not be erased at once, if nobody is in its way any more."""
-        await _in(self._writer, self.recognizer.settle)
+        await _in(self._writer, lambda: erase_pending(self.recognizer))
 
     async def predict(
         self,
@@ -241,7 +240,7 @@ class Engine:
         if row is not None and repeated and last == [photo.sha256 for photo in photos]:
             return LearnedClass(name, row.total.count, 0, created=False, state=snapshot.state), True
         try:
-            report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.fingerprint, add=True)
+            report = learn_seen(self.recognizer, name, photos, fingerprint=embedder.fingerprint, add=True)
         except ConflictError as error:
             raise _replaced() from error
         self.metrics.photos.labels("learn").inc(report.added)
@@ -267,42 +266,33 @@ class Engine:
         snapshot = self.serving.snapshot
         if self._listed is None or self._listed[0] is not snapshot:
             self._listed = snapshot, list_classes(snapshot)
-        wanted, rows = search.strip().casefold(), snapshot.contents.by_name
+        wanted = search.strip().casefold()
         found = [one for one in self._listed[1] if wanted in one.name.casefold()]
-
-        def with_pictures(database: sqlite3.Connection) -> list[ServedClass]:
-            return [
-                replace(one, thumbnails=count_thumbnails(database, rows[one.name].id)) if one.name in rows else one
-                for one in found[offset : offset + limit]
-            ]
-
-        classes = await self.read(with_pictures)
+        page = found[offset : offset + limit]
+        counts = await self.read(lambda reader: reader.count_thumbnails(snapshot, [one.name for one in page]))
+        classes = [replace(one, thumbnails=counts[one.name]) for one in page]
         return ClassPage(classes=classes, total=len(found), offset=offset, state=snapshot.state)
 
     async def photos(self, name: str) -> PhotoList:
         """List the photos of a class, or of none of them, with their ids and scores."""
-        snapshot = self.serving.snapshot
-        row = snapshot.contents.negatives if name == NONE else self._row(name)
-        if row is None:
-            return PhotoList(photos=[], state=snapshot.state)
-        facts = await self.read(lambda database: photo_facts(database, row.id))
-        photos = await asyncio.to_thread(photo_infos, snapshot, row, facts)
+        snapshot = self._snapshot_with(name)
+        photos = await self.read(lambda reader: reader.photos(snapshot, name))
         return PhotoList(photos=photos, state=snapshot.state)
 
     async def thumbnail(self, name: str, number: int) -> bytes:
         """Return the small copy of a photo of a class, counted from 0."""
-        row = self._row(name)
-        found = None if row is None else await self.read(lambda data: read_thumbnail(data, row.id, number))
+        snapshot = self._snapshot_with(name)
+        found = await self.read(lambda reader: reader.thumbnail(snapshot, name, number))
         if found is None:
             raise not_found(f"there is no picture {number} of {name!r}")
         return found
 
-    def _row(self, name: str) -> StoredClass | None:
-        """Return where a class is in the database; a base class as it was made is not, and has no photos."""
-        contents = self.serving.snapshot.contents
-        if name not in contents:
+    def _snapshot_with(self, name: str) -> Snapshot:
+        """Return the state that is served, if it has this class."""
+        snapshot = self.serving.snapshot
+        if name != NONE and name not in snapshot.contents:
             raise not_found(f"there is no class {name!r}")
-        return contents.by_name.get(name)
+        return snapshot
 
     async def correct(self, name: str, uploads: Sequence[Photo]) -> PhotosMade:
         """Say what photos show, be it none of the classes: they are learned, or moved from where they are."""
@@ -310,13 +300,13 @@ class Engine:
         with self._photos.work_on(len(uploads)):
             seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
             made_by = serving.embedder.fingerprint
-            reply = await self.change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
+            reply = await self.change_photos(lambda model: correct_seen(model, seen, name, fingerprint=made_by))
         self.metrics.photos.labels("learn").inc(len(reply.ids))
         return reply
 
     async def picture(self, number: int, *, kept: bool) -> bytes:
         """Return the small copy of a photo, or the photo itself where it was kept."""
-        picture = await self.read(lambda database: read_picture(database, number, kept=kept))
+        picture = await self.read(lambda reader: reader.picture(number, kept=kept))
         if picture is None:
             raise not_found(f"there is no picture of {photo_id(number)}")
         return picture
@@ -403,13 +393,12 @@ class Engine:
         self.serving  # noqa: B018  # while the model is loaded nobody waits behind that
         return await _in(self._writer, run)
 
-    async def read(self, look: Callable[[sqlite3.Connection], Result]) -> Result:
+    async def read(self, look: Callable[[ModelReader], Result]) -> Result:
         """Look something up in the model's database, in the state that is committed by now."""
 
         def run() -> Result:
-            assert self._view is not None  # there since the model was loaded
-            with self._view.reading() as connection:
-                return look(connection)
+            assert self._model_reader is not None  # there since the model was loaded
+            return look(self._model_reader)
 
         return await _in(self._reader, run)
 
@@ -423,7 +412,7 @@ class Engine:
             pool.shutdown()
         self._photos.close()
         self._scorer.shutdown()
-        for opened in (self._view, self._recognizer):
+        for opened in (self._model_reader, self._recognizer):
             if opened is not None:
                 opened.close()
 
@@ -433,8 +422,7 @@ def list_classes(snapshot: Snapshot) -> list[ServedClass]:
     contents = snapshot.contents
     statistics = contents.memory.statistics
     found = []
-    for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
-        name = str(label)
+    for name, summary in zip(snapshot.classes, statistics.summaries, strict=True):
         row = contents.by_name.get(name)
         changed = row.changed if row is not None else 0
         found.append(ServedClass(name, summary.count, name in contents.base_file, 0, changed))

@@ -56,7 +56,7 @@ CLIENTS = 10_000  # whose rates are remembered
 log = logging.getLogger("fiveshot.service")
 
 
-class Outermost:
+class HeadersAndCounters:
     """Wraps everything else, so that no answer leaves without headers and without being counted.
 
     The ``Guard`` of a connection answers before there is a request; those answers have the same headers, and are
@@ -134,7 +134,7 @@ def split_path(raw: bytes) -> str:
     return "/".join(part.replace("/", SLASH) for part in parts)
 
 
-class Gate:
+class AccessControl:
     """Refuses a request before any of its body is read, or reserves room for the body.
 
     A request that does not say how long it is needs the most room.

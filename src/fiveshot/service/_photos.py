@@ -19,9 +19,7 @@ from fiveshot.backbones import Embedder, default_workers
 from fiveshot.backbones.embedder import Vectors
 from fiveshot.data import BadImage, Photo, by_source
 from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
-from fiveshot.recognizer.photos.embedding import photo_record
-from fiveshot.recognizer.store.manifest import Options
-from fiveshot.recognizer.store.rows import PhotoRecord
+from fiveshot.recognizer import Options, PhotoRecord, photo_record
 from fiveshot.service._errors import PHOTO_HINT, ApiError, busy
 from fiveshot.service._gate import CLIENT, Metrics, Share
 from fiveshot.service.settings import Settings

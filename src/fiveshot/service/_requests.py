@@ -18,14 +18,15 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
 from fiveshot.data import Box, BytesSource, Photo
-from fiveshot.data.reduction import EXAMPLE
 from fiveshot.errors import InputError
-from fiveshot.recognizer.names import check_name, target_name
+from fiveshot.recognizer import check_name, target_name
 from fiveshot.service._errors import ApiError, busy, too_large
 from fiveshot.service._gate import SLASH
 from fiveshot.service._schemas import BOXES, FIELD
-from fiveshot.service.replies import LearnedClass
 from fiveshot.service.settings import RequestLimits
+from fiveshot.values import LearnedClass
+
+BOX_HINT = "give null, or boxes such as [40, 60, 200, 150] in pixels or [0.1, 0.2, 0.5, 0.5] as shares"
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -266,7 +267,7 @@ def _in_boxes(uploads: Sequence[Photo], part: bytes) -> list[Photo]:
     found = []
     for upload, own in zip(uploads, given, strict=True):
         if own is not None and (not isinstance(own, list) or not own):
-            raise ApiError(422, "bad_boxes", f"{upload.name}: neither null nor a list of boxes", EXAMPLE)
+            raise ApiError(422, "bad_boxes", f"{upload.name}: neither null nor a list of boxes", BOX_HINT)
         try:
             found += [upload] if own is None else [replace(upload, box=Box.of(one)) for one in own]
         except InputError as error:

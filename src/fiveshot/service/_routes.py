@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.store.history import next_to_undo
-from fiveshot.service._engine import MOST_NAMES, Engine, RejectionReply
+from fiveshot.recognizer import NONE, ModelReader
+from fiveshot.service._engine import MOST_NAMES, Engine
 from fiveshot.service._requests import (
     IdempotencyKeys,
     PathName,
@@ -39,8 +38,8 @@ from fiveshot.service._schemas import (
     Undoable,
     documented,
 )
-from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade
 from fiveshot.service.settings import RequestLimits
+from fiveshot.values import ChangeMade, LearnedClass, PhotosMade, RejectionReply
 
 if TYPE_CHECKING:
     from fiveshot.service._second_look import Reviews, Sortings
@@ -282,7 +281,7 @@ async def model(service: TheService) -> ModelReply:
     snapshot = service.engine.serving.snapshot
     limits = service.limits
     options, negatives = snapshot.manifest.options, snapshot.contents.negatives
-    undo = await service.engine.read(next_to_undo)
+    undo = await service.engine.read(ModelReader.next_to_undo)
     return ModelReply(
         classes=len(snapshot.memory.labels),
         base_classes=len(snapshot.contents.base.labels),

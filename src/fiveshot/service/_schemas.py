@@ -10,9 +10,7 @@ from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from fiveshot.data import BadImage
-from fiveshot.recognizer.info import PhotoInfo
-from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction
-from fiveshot.service.replies import ServedClass
+from fiveshot.values import Candidate, Neighbor, PhotoInfo, Prediction, ServedClass, to_json
 
 MOST_IDS = 10_000  # of one request
 FIELD = "photos"  # what the parts of a request with photos are called
@@ -54,13 +52,6 @@ class ClassPage(BaseModel):
     state: int = Field(description="State of the model: one more with every change.")
 
 
-class Candidate(BaseModel):
-    """A class that a photo may show."""
-
-    label: str
-    probability: float
-
-
 class PredictionEntry(BaseModel):
     """What a photo shows; an unknown or unsure one has no label."""
 
@@ -82,11 +73,7 @@ class PredictionEntry(BaseModel):
     @classmethod
     def of(cls, one: Prediction) -> Self:
         """Return a prediction as it goes over the wire."""
-        candidates, levels = (
-            [Candidate(label=label, probability=share) for label, share in found]
-            for found in (one.candidates, one.levels)
-        )
-        return cls(**one.as_dict() | {"candidates": candidates, "levels": levels})
+        return cls(**to_json(one))
 
 
 class PredictReply(BaseModel):

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import numpy as np
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,21 +15,35 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fiveshot.backbones import Embedder
 from fiveshot.data import Photo
-from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.review import Review, review_model
-from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question, Sorting, sort_rows
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_kept
+from fiveshot.recognizer import (
+    ModelReader,
+    PhotoRecord,
+    Snapshot,
+    apply_review,
+    keep_photos,
+    photo_features,
+    review_model,
+    sort_rows,
+)
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, not_found, too_large
 from fiveshot.service._requests import StrictRoute, checked_name, read_uploads
 from fiveshot.service._routes import FAR, LAST, TheService, cacheable
 from fiveshot.service._schemas import MOST_IDS, ErrorDetail, Ids, RequestBody, documented
-from fiveshot.service.replies import LearnedClass, PhotosMade
+from fiveshot.values import (
+    KnownPhoto,
+    LearnedClass,
+    PhotoGroup,
+    PhotosMade,
+    Question,
+    Review,
+    ReviewFinding,
+    Sorting,
+)
 from fiveshot.work import one_thread
 
 second_look_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
 MOST_QUESTIONS = 500
-Finding = Literal["mixed-up", "harmful", "duplicates", "outliers"]
 Id = Annotated[str, Path(description="Id of the set, from POST /v1/sort.", max_length=100)]
 
 
@@ -49,7 +63,7 @@ class Reviews:
             if self._known is None or self._known[0] != key:
                 if not len(snapshot.memory.labels):
                     raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
-                decided = frozenset() if kept else await self._engine.read(read_kept)
+                decided = frozenset() if kept else await self._engine.read(ModelReader.kept)
                 self._known = key, await asyncio.to_thread(review_model, snapshot, decided)
             return self._known[1]
 
@@ -64,7 +78,7 @@ class Reviews:
         missing = set(ids or ()) - {one.photo for one in wanted}
         if missing:
             raise not_found(f"nothing is suggested about {', '.join(sorted(missing)[:5])}")
-        return await self._engine.change_photos(lambda model: model.apply(wanted))
+        return await self._engine.change_photos(lambda model: apply_review(model, wanted))
 
 
 @dataclass(eq=False)
@@ -198,14 +212,14 @@ class Keep(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "finding": "mixed-up"}})
     ids: Ids
-    finding: Finding
+    finding: ReviewFinding
 
 
 class Apply(RequestBody):
     """Suggestions to follow: those of one finding, or of them those about some photos."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}})
-    finding: Finding
+    finding: ReviewFinding
     ids: list[str] | None = Field(
         None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are sure."
     )
@@ -265,7 +279,7 @@ async def review(
 @second_look_routes.post("/review/keep", **documented("review", 404, 409, 415, example="photos_changed"))
 async def keep(service: TheService, wanted: Keep) -> PhotosMade:
     """Keep photos: a review does not suggest them again for this finding. It can be undone."""
-    return await service.engine.change_photos(lambda model: model.keep(wanted.ids, wanted.finding))
+    return await service.engine.change_photos(lambda model: keep_photos(model, wanted.ids, wanted.finding))
 
 
 @second_look_routes.post("/review/apply", **documented("review", 404, 409, 415, example="photos_changed"))

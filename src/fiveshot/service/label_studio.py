@@ -19,12 +19,11 @@ from fastapi import APIRouter, Body, Depends, Request
 
 from fiveshot.data import Box, BytesSource, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number, one_line
-from fiveshot.recognizer import Prediction
-from fiveshot.recognizer.names import NONE, target_name
-from fiveshot.recognizer.recognition.levels import levels_of, short_name
+from fiveshot.recognizer import NONE, levels_of, short_name, target_name
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, busy, too_large
 from fiveshot.service._requests import shown_name
+from fiveshot.values import Candidate, Prediction
 from fiveshot.web import Fetcher, FetchLimits
 
 MOST_WAITING = 10_000  # annotations that are still to be learned
@@ -122,11 +121,11 @@ class Control:
             other = next((label for label in self.labels if _class_of(label) == NONE), None)
             return None if other is None else (other, 1 - found.probability)
         named = {name: label for label in self.labels for name in (label, label.casefold())}
-        for name, probability in ((found.label, found.probability), *found.candidates):
-            for known in (name, short_name(name), *reversed(levels_of(name))):
+        for one in (Candidate(found.label, found.probability), *found.candidates):
+            for known in (one.label, short_name(one.label), *reversed(levels_of(one.label))):
                 label = named.get(known) or named.get(known.casefold())
                 if label is not None:
-                    return label, probability
+                    return label, one.probability
         return None
 
     def class_of(self, label: str, classes: Sequence[str]) -> str:

@@ -1,1 +1,34 @@
 """Watch a folder or a camera: recognize new photos, let them vote, and report to files, programs and MQTT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fiveshot.extras import imported_name
+
+if TYPE_CHECKING:
+    from fiveshot.watch.mqtt import MqttSettings as MqttSettings
+    from fiveshot.watch.sightings import Command as Command
+    from fiveshot.watch.sightings import Sighting as Sighting
+    from fiveshot.watch.sightings import Watching as Watching
+    from fiveshot.watch.sightings import json_line as json_line
+    from fiveshot.watch.sightings import watch as watch
+    from fiveshot.watch.sources import Notice as Notice
+    from fiveshot.watch.sources import credentials as credentials
+    from fiveshot.watch.sources import open_source as open_source
+
+_NAMES = (
+    "Command",
+    "MqttSettings",
+    "Notice",
+    "Sighting",
+    "Watching",
+    "credentials",
+    "json_line",
+    "open_source",
+    "watch",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return imported_name(__name__, ("mqtt", "sources", "sightings"), name, _NAMES)

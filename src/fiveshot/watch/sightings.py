@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import shlex
@@ -22,10 +21,9 @@ from typing import Any, TextIO
 
 from fiveshot.data import FileSource, ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number
-from fiveshot.recognizer import LostModelError, Prediction, Recognizer
-from fiveshot.recognizer.recognition.levels import check_sure, levels_of
-from fiveshot.recognizer.recognition.snapshot import check_top
+from fiveshot.recognizer import LostModelError, Recognizer, check_sure, check_top, levels_of
 from fiveshot.storage import attempting
+from fiveshot.values import Prediction, to_json
 from fiveshot.watch.mqtt import MqttSettings, Publisher
 from fiveshot.watch.sources import COMMAND, MODEL, OUT, SOURCE, Notice, Notices, Source, utc_now
 
@@ -197,12 +195,8 @@ class Sighting:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values, as in the documented schema."""
-        seen = self.prediction.as_dict()
-        del seen["box"], seen["why"]  # watching uses whole photos
-        if not math.isfinite(seen["familiarity"]):
-            seen["familiarity"] = None  # JSON has no infinity
-        vote = {"vote": vars(self.vote), "changed": self.changed}
-        return {"event": "photo", "time": self.time, "source": self.source, **seen, **vote}
+        about = {"event": "photo", "time": self.time, "source": self.source}
+        return {**about, **to_json(self.prediction), "vote": to_json(self.vote), "changed": self.changed}
 
     @property
     def shown(self) -> str:

@@ -9,19 +9,18 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-from fiveshot.data import BytesSource, Photo
-from fiveshot.data.folders import is_image
-from fiveshot.data.sources import FileSource
+from fiveshot.data import BytesSource, FileSource, Photo, is_image
 from fiveshot.errors import InputError, is_number
 from fiveshot.extras import import_extra
-from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS
+from fiveshot.recognizer import SYSTEM_FOLDERS
 from fiveshot.storage import attempting
+from fiveshot.values import to_json
 from fiveshot.web import Fetcher, FetchLimits
 
 EXTRA = "watch"
@@ -299,7 +298,8 @@ class Notice:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        values: dict[str, Any] = to_json(self)
+        return values
 
 
 def utc_now() -> str:

@@ -12,8 +12,9 @@ from file_limits import no_file_may_grow_beyond
 
 from fiveshot.data import Box, BytesSource, Photo
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Prediction, Recognizer, Snapshot
+from fiveshot.recognizer import Recognizer, Snapshot
 from fiveshot.recognizer.answers._table import open_table
+from fiveshot.values import Candidate, Prediction
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
 
@@ -29,7 +30,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
 
 
 def answer(name: str, label: str | None = "owl", box: tuple[float, ...] | None = None) -> Prediction:
-    candidates = (("owl", 0.9), ("=HYPERLINK(1)", 0.1))
+    candidates = (Candidate("owl", 0.9), Candidate("=HYPERLINK(1)", 0.1))
     return Prediction(name, label, 0.9, candidates, -3.25, 2.0, box=box)  # type: ignore[arg-type]
 
 

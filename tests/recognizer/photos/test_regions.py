@@ -17,8 +17,10 @@ from fiveshot.backbones import Preprocessing
 from fiveshot.data import BadImage, Box, FileSource, ImageError, Photo
 from fiveshot.errors import InputError
 from fiveshot.features import Seen, decode_photos
+from fiveshot.recognizer import evaluate, import_file
 from fiveshot.recognizer.photos.boxes import read_boxes, regions_of
 from fiveshot.recognizer.photos.inputs import find_photos
+from fiveshot.values import to_json
 
 
 @pytest.mark.parametrize(
@@ -242,9 +244,9 @@ def test_parts_are_learned_measured_and_kept(tmp_path: Path) -> None:
         answers = colors.predict([left, right])
         assert [one.label for one in answers] == ["red", "blue"]
         assert [one.box for one in answers] == [(0, 0, 32, 32), (0.5, 0, 0.5, 1)]
-        assert answers[0].as_dict()["box"] == (0, 0, 32, 32)
-        measured = colors.evaluate({"red": [left], "blue": [right]})
+        assert to_json(answers[0])["box"] == [0, 0, 32, 32]
+        measured = evaluate(colors, {"red": [left], "blue": [right]})
         assert (measured.accuracy, measured.learned_photos) == (1.0, 1)
         colors.export(tmp_path / "out.fiveshot", photos=True)
-    with Recognizer.import_file(tmp_path / "out.fiveshot", tmp_path / "again") as again:
+    with import_file(tmp_path / "out.fiveshot", tmp_path / "again") as again:
         assert again.predict(left)[0].label == "red"

@@ -10,9 +10,10 @@ import pytest
 from models import photos
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, group_classes
 from fiveshot.recognizer.evaluation import evaluate_features
 from fiveshot.recognizer.recognition.levels import Groups, full_names, grouped_names, levels_of, read_parents
+from fiveshot.values import to_json
 
 CLASSES = (
     "bird/owl/barn owl",
@@ -49,11 +50,11 @@ def spelled_out(row: np.ndarray) -> list[tuple[str, float]]:
 def test_chains_equal_sums_over_the_classes() -> None:
     P = np.random.default_rng(0).dirichlet(np.full(len(CLASSES), 0.4), size=300)
     found = Groups.of(CLASSES).chains(P)
-    assert {chain[0][0] for chain in found} == {"bird", "fish", "moss/only one", "not//a path"}
+    assert {chain[0].label for chain in found} == {"bird", "fish", "moss/only one", "not//a path"}
     for chain, row in zip(found, P, strict=True):
         expected = spelled_out(row)
-        assert [name for name, _ in chain] == [name for name, _ in expected]
-        assert [chance for _, chance in chain] == pytest.approx([chance for _, chance in expected])
+        assert [one.label for one in chain] == [name for name, _ in expected]
+        assert [one.probability for one in chain] == pytest.approx([chance for _, chance in expected])
 
 
 def test_the_order_of_classes_does_not_matter() -> None:
@@ -61,7 +62,7 @@ def test_the_order_of_classes_does_not_matter() -> None:
     order = np.random.default_rng(2).permutation(len(CLASSES))
     shuffled = Groups.of([CLASSES[number] for number in order]).chains(P[:, order])
     for one, other in zip(Groups.of(CLASSES).chains(P), shuffled, strict=True):
-        assert [name for name, _ in one] == [name for name, _ in other]
+        assert [level.label for level in one] == [level.label for level in other]
 
 
 def test_names_without_groups_have_no_levels() -> None:
@@ -86,12 +87,14 @@ def test_the_answer_is_the_group_where_no_class_is_sure(owls: Recognizer) -> Non
     kinds = {one.answer for one in found[:20]}
     assert kinds == {"group", "class"}
     for one in found[:20]:
-        (group, of_group), (name, of_class) = one.levels
+        (group, of_group), (name, of_class) = ((each.label, each.probability) for each in one.levels)
         assert group == "owl"
-        assert of_group == pytest.approx(sum(p for label, p in one.candidates if label.startswith("owl/")))
+        assert of_group == pytest.approx(
+            sum(each.probability for each in one.candidates if each.label.startswith("owl/"))
+        )
         sure = of_class >= 0.8
         assert (one.label, one.probability) == ((name, of_class) if sure else (group, of_group))
-    assert [(one.label, one.answer, one.levels[0][0]) for one in found[20:]] == [("wren", "class", "wren")] * 5
+    assert [(one.label, one.answer, one.levels[0].label) for one in found[20:]] == [("wren", "class", "wren")] * 5
 
 
 def test_as_sure_as_asked_for_or_no_answer(owls: Recognizer) -> None:
@@ -101,7 +104,7 @@ def test_as_sure_as_asked_for_or_no_answer(owls: Recognizer) -> None:
     assert plain.label is not None
     assert (asked.label, asked.unsure, asked.unknown, asked.answer) == (None, True, False, "unsure")
     assert asked.candidates == plain.candidates
-    assert asked.probability == asked.candidates[0][1]
+    assert asked.probability == asked.candidates[0].probability
     for wrong in (0, -1, 1.5, True, "0.8"):
         with pytest.raises(InputError):
             owls.predict_features(between, sure=wrong)
@@ -136,7 +139,7 @@ def test_evaluation_of_both_levels(owls: Recognizer) -> None:
     # The group of a class that is not known is a right answer, one of its classes is not.
     wrong = [one for one in found[25:] if one.answer == "class"]
     assert sum(one.name == "owl/snowy owl" for one in measured.wrong) == len(wrong)
-    assert evaluate_features(owls.snapshot, X[:1], ["owl/barn owl"]).as_dict()["levels"]["by_class"]
+    assert to_json(evaluate_features(owls.snapshot, X[:1], ["owl/barn owl"]))["levels"]["by_class"]
 
 
 def test_a_model_without_groups_is_measured_without_them(make: Callable[..., Recognizer]) -> None:
@@ -157,15 +160,17 @@ def test_classes_get_the_path_of_their_parents(make: Callable[..., Recognizer], 
     answers = model.predict_features(photos("barn owl", 3, seed=5))
     parents = {"barn owl": "owl", "tawny owl": "owl", "owl": "bird", "kite": "bird"}
     renamed = {"barn owl": "bird/owl/barn owl", "tawny owl": "bird/owl/tawny owl"}
-    assert model.group(parents) == renamed
+    assert group_classes(model, parents) == renamed
     assert model.snapshot.classes == ("bird/owl/barn owl", "bird/owl/tawny owl", "wren")
     after = model.predict_features(photos("barn owl", 3, seed=5))
     for one, other in zip(answers, after, strict=True):
-        assert [(renamed.get(name, name), p) for name, p in one.candidates] == list(other.candidates)
+        assert [(renamed.get(each.label, each.label), each.probability) for each in one.candidates] == [
+            (each.label, each.probability) for each in other.candidates
+        ]
     state = model.snapshot.state
-    assert model.group(parents) == {}
+    assert group_classes(model, parents) == {}
     assert model.snapshot.state == state
-    assert model.group({"tawny owl": ""}) == {"bird/owl/tawny owl": "tawny owl"}
+    assert group_classes(model, {"tawny owl": ""}) == {"bird/owl/tawny owl": "tawny owl"}
     model.undo()
     assert model.undo().action == "rename"
     assert model.snapshot.classes == ("barn owl", "tawny owl", "wren")

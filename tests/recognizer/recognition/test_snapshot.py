@@ -18,6 +18,7 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, HeadRecord, Manifest
+from fiveshot.values import to_json
 
 NOBODY = 65534
 
@@ -50,19 +51,19 @@ def test_other_heads_work_too(make: Callable[..., Recognizer], head: str, base: 
     model.forget("rook", for_good=True)
     X = photos("owl", 4, seed=3)
     found = model.predict_features(X, top=1)
-    assert [one.candidates[0][0] for one in found] == ["owl"] * 4
+    assert [one.candidates[0].label for one in found] == ["owl"] * 4
     with Recognizer.open(model.path, readonly=True) as again:
         for after, before in zip(again.predict_features(X, top=1), found, strict=True):
-            assert after.candidates[0][0] == before.candidates[0][0]
+            assert after.candidates[0].label == before.candidates[0].label
             assert after.familiarity == pytest.approx(before.familiarity, rel=1e-4)
 
 
 def test_top_names_as_many_as_there_are(make: Callable[..., Recognizer]) -> None:
     model = make(base=("ani", "jay"))
     (one,) = model.predict_features(photos("ani", 1), top=9)
-    assert [label for label, _ in one.candidates] == ["ani", "jay"]
-    assert sum(probability for _, probability in one.candidates) == pytest.approx(1)
-    assert one.as_dict()["unknown"] is one.unknown
+    assert [each.label for each in one.candidates] == ["ani", "jay"]
+    assert sum(each.probability for each in one.candidates) == pytest.approx(1)
+    assert to_json(one)["unknown"] is one.unknown
     with pytest.raises(InputError, match="top=0"):
         model.predict_features(photos("ani", 1), top=0)
     with pytest.raises(TypeError, match="positional"):
@@ -152,7 +153,7 @@ def test_a_base_of_features_and_the_embedded_backbone(tmp_path: Path) -> None:
         assert model.embedder.identity()["adapter_hash"]
         found = model.predict_features(base.test_x)
         names = [base.class_names[label] for label in base.test_y]
-        right = np.mean([one.candidates[0][0] == name for one, name in zip(found, names, strict=True)])
+        right = np.mean([one.candidates[0].label == name for one, name in zip(found, names, strict=True)])
         assert right > 0.7
         assert np.mean([one.unknown for one in found]) < 0.15
         assert model.show().adapter
@@ -227,4 +228,4 @@ def test_right_settings_of_a_head_are_taken(tmp_path: Path) -> None:
     with Recognizer.open(with_settings(tmp_path / "model", n_random=1000)) as model:
         model.learn_features("ani", photos("ani"))
         assert model.snapshot.head.settings() == SETTINGS | {"n_random": 1000}
-        assert model.predict_features(photos("ani", 1))[0].candidates[0][0] == "ani"
+        assert model.predict_features(photos("ani", 1))[0].candidates[0].label == "ani"

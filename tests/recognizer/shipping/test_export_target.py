@@ -10,7 +10,7 @@ import pytest
 from models import photos
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, import_file
 
 
 @pytest.fixture
@@ -73,5 +73,5 @@ def test_an_export_every_night_takes_the_place_of_the_last(model: Recognizer, tm
     first = model.export(tmp_path / "nightly", photos=True).read_bytes()
     model.learn_features("rook", photos("rook"))
     assert model.export(tmp_path / "nightly").read_bytes() != first
-    with Recognizer.import_file(tmp_path / "nightly", tmp_path / "there") as there:
+    with import_file(tmp_path / "nightly", tmp_path / "there") as there:
         assert there.snapshot.classes == ("ani", "owl", "rook", "wren")

@@ -28,7 +28,7 @@ from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.rejection import Rejection
-from fiveshot.recognizer.shipping._onnx import export_onnx
+from fiveshot.recognizer.shipping._onnx import write_onnx
 
 TOLERANCE = 1e-3
 Pixels = NDArray[np.uint8]
@@ -81,7 +81,7 @@ def test_onnx_runtime_gives_what_the_head_gives(
     name: str, parameters: dict[str, object], backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path
 ) -> None:
     head = trained(name, vectors, **parameters)
-    export_onnx(backbone, head, tmp_path / "model.onnx")
+    write_onnx(backbone, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     for count in (1, 9):  # any number of images
         given = {"images": backbone.preprocessing.normalize(images[:count])}
@@ -99,7 +99,7 @@ def test_a_model_without_a_base_is_written_too(
 ) -> None:
     head = make_scorer().learn(vectors[:15], [f"class {i % 3}" for i in range(15)])
     assert head.linear().shortened
-    export_onnx(backbone, head, tmp_path / "model.onnx")
+    write_onnx(backbone, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     found = session.run(None, {"images": backbone.preprocessing.normalize(images[15:24])})
     answer = head.answer(vectors[15:24])
@@ -110,7 +110,7 @@ def test_a_model_without_a_base_is_written_too(
 def test_a_file_says_how_to_use_it(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
     head = trained("ncm", vectors)
     rejection = Rejection(0.05, (1, 5), (-9.0, -7.0))
-    sidecar = export_onnx(backbone, head, tmp_path / "birds.onnx", rejection=rejection)
+    sidecar = write_onnx(backbone, head, tmp_path / "birds.onnx", rejection=rejection)
     assert sidecar == tmp_path / "birds.json"
     said = json.loads(sidecar.read_text(encoding="utf-8"))
     assert said["classes"] == ["base 0", "base 1", "base 2", "owl 🦉", "wren"]
@@ -127,7 +127,7 @@ def test_a_file_says_how_to_use_it(backbone: Embedder, vectors: Vectors, tmp_pat
 
 
 def test_without_rejection_no_threshold_is_given(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
-    sidecar = export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
+    sidecar = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     assert json.loads(sidecar.read_text(encoding="utf-8"))["unknown_below"] == [None] * 5
 
 
@@ -137,7 +137,7 @@ def test_the_preprocessing_said_in_words_is_the_one_used(
     """A photo prepared by the JSON alone, without torch and torchvision, gives nearly the same input."""
     from PIL import Image
 
-    sidecar = export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
+    sidecar = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     said = json.loads(sidecar.read_text(encoding="utf-8"))["input"]
     noise = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
     photo = Image.fromarray(noise).resize((400, 300), Image.Resampling.BICUBIC)
@@ -158,13 +158,13 @@ def test_a_head_that_cannot_be_written_leaves_nothing(
 ) -> None:
     head = trained("ranpac", vectors, n_projections=50)
     with pytest.raises(InputError, match="ONNX"):
-        export_onnx(backbone, head, tmp_path / "birds.onnx")
+        write_onnx(backbone, head, tmp_path / "birds.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_suffix_is_refused(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in \.onnx"):
-        export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.bin")
+        write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.bin")
 
 
 def test_only_the_files_of_an_earlier_export_are_replaced(
@@ -174,16 +174,16 @@ def test_only_the_files_of_an_earlier_export_are_replaced(
     graph, sidecar = tmp_path / "birds.onnx", tmp_path / "birds.json"
     sidecar.write_text('{"made_with": "love"}')
     with pytest.raises(StorageError, match=r"birds\.json, which is written beside birds\.onnx, exists already"):
-        export_onnx(backbone, head, graph)
+        write_onnx(backbone, head, graph)
     assert (sidecar.read_text(), graph.exists()) == ('{"made_with": "love"}', False)
-    export_onnx(backbone, head, graph, overwrite=True)
-    export_onnx(backbone, head, graph)  # every night
+    write_onnx(backbone, head, graph, overwrite=True)
+    write_onnx(backbone, head, graph)  # every night
     foreign = onnx.load(graph)
     del foreign.metadata_props[:]
     for content in (b"", b"no graph at all", foreign.SerializeToString()):
         graph.write_bytes(content)
         with pytest.raises(StorageError, match=r"birds\.onnx exists already and is not an earlier.*--force"):
-            export_onnx(backbone, head, graph)
+            write_onnx(backbone, head, graph)
         assert graph.read_bytes() == content
 
 
@@ -194,7 +194,7 @@ def test_no_file_of_an_export_lies_in_a_model(
     (tmp_path / "birds.json").symlink_to(model.path / "model.toml")
     for target in (model.path / "birds.onnx", tmp_path / "birds.onnx"):
         with pytest.raises(InputError, match="lies inside the model"):
-            export_onnx(backbone, head, target, overwrite=True)
+            write_onnx(backbone, head, target, overwrite=True)
         assert not target.exists()
     assert model.check() == []
 
@@ -207,7 +207,7 @@ def test_both_files_come_or_none(
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(StorageError, match=r"birds\.json: No space left on device; nothing was left behind"):
-        export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
+        write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -215,7 +215,7 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
     backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = trained("ncm", vectors)
-    export_onnx(backbone, head, tmp_path / "birds.onnx")
+    write_onnx(backbone, head, tmp_path / "birds.onnx")
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     flush = os.fsync
 
@@ -227,7 +227,7 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
     monkeypatch.setattr(os, "fsync", full_for_graphs)
     head = head.learn(vectors[:2], ["rook"] * 2)
     with pytest.raises(StorageError, match="No space left on device; nothing was left behind"):
-        export_onnx(backbone, head, tmp_path / "birds.onnx")
+        write_onnx(backbone, head, tmp_path / "birds.onnx")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -244,7 +244,7 @@ def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) ->
     pixels = rng.integers(0, 256, (6, embedder.preprocessing.views, 3, 224, 224), np.uint8)
     vectors = embedder.features(pixels)
     head = make_scorer("unbiased-lda").learn(vectors[:4], ["owl", "wren"] * 2)
-    export_onnx(embedder, head, tmp_path / "model.onnx")
+    write_onnx(embedder, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
     assert np.abs(scores - head.scores(vectors[4:])).max() < TOLERANCE

@@ -21,7 +21,7 @@ from fiveshot.backbones import Preprocessing
 from fiveshot.backbones import _adapter as adapter_file
 from fiveshot.backbones._adapter import adapter_shapes
 from fiveshot.errors import StorageError
-from fiveshot.recognizer import Recognizer, check_model
+from fiveshot.recognizer import Recognizer, check_model, import_file, thumbnails
 from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
@@ -47,10 +47,10 @@ def exported(tmp_path: Path) -> Path:
 def test_a_model_survives_the_journey(exported: Path, tmp_path: Path, reopen: Callable[..., Recognizer]) -> None:
     origin = reopen(tmp_path / "origin")
     X = np.concatenate([photos(name, 4, seed=5) for name in ("ani", "owl", "wren", "🦉/x")])
-    with Recognizer.import_file(exported, tmp_path / "there") as there:
+    with import_file(exported, tmp_path / "there") as there:
         assert held(there)["classes"] == held(origin)["classes"]
         assert there.predict_features(X) == origin.predict_features(X)
-        assert there.thumbnails("wren") == origin.thumbnails("wren")
+        assert thumbnails(there, "wren") == thumbnails(origin, "wren")
         assert there.check() == []
         assert [entry.action for entry in there.history()] == ["import"]
         again = there.export(tmp_path / "again", photos=True)
@@ -64,7 +64,7 @@ def test_kept_photos_stay_at_home_unless_asked_for(
     light = origin.export(tmp_path / "light")
     assert b"\x03" * 50 in exported.read_bytes()
     assert b"\x03" * 50 not in light.read_bytes()
-    with Recognizer.import_file(light, tmp_path / "there") as there:
+    with import_file(light, tmp_path / "there") as there:
         assert held(there)["classes"] == held(origin)["classes"]
 
 
@@ -79,13 +79,13 @@ def copies_kept(path: Path) -> tuple[list[bytes], list[str]]:
 
 
 def originals_in(model: Recognizer) -> list[bytes]:
-    with model._model.folder.reading() as connection:
+    with model.live.folder.reading() as connection:
         return [data for (data,) in connection.execute("SELECT original FROM images ORDER BY photo_id")]
 
 
 def test_a_kept_copy_need_not_be_the_file_that_was_given(tmp_path: Path) -> None:
     copies, given = copies_kept(tmp_path / "origin")
-    with Recognizer.import_file(tmp_path / "copies", tmp_path / "there") as there:
+    with import_file(tmp_path / "copies", tmp_path / "there") as there:
         assert originals_in(there) == copies
         assert [photo.sha256 for photo in there.photos("wren")] == given
         assert there.check() == []
@@ -297,7 +297,7 @@ ATTACKS: dict[str, Edit] = {
 def test_nothing_made_up_is_taken_in(exported: Path, tmp_path: Path, attack: str) -> None:
     bad = rewritten(exported, tmp_path / "bad", ATTACKS[attack])
     with pytest.raises(StorageError, match="refused to import"):
-        Recognizer.import_file(bad, tmp_path / "there")
+        import_file(bad, tmp_path / "there")
     assert {path.name for path in tmp_path.iterdir()} == {"origin", "model.fiveshot", "bad"}
 
 
@@ -355,32 +355,33 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_no_made_up_settings_are_taken_in(tied: Path, tmp_path: Path, attack: str) -> None:
     bad = rewritten(tied, tmp_path / "bad", head_settings(**SETTINGS[attack]))
     with pytest.raises(StorageError, match="refused to import"):
-        Recognizer.import_file(bad, tmp_path / "there")
+        import_file(bad, tmp_path / "there")
     assert {path.name for path in tmp_path.iterdir()} == {"origin", "model.fiveshot", "bad"}
 
 
 def test_untouched_settings_are_taken_in(tied: Path, tmp_path: Path) -> None:
     same = rewritten(tied, tmp_path / "same", head_settings())
-    with Recognizer.import_file(same, tmp_path / "there") as there:
+    with import_file(same, tmp_path / "there") as there:
         there.learn_features("wren", photos("wren"))
-        assert there.predict_features(photos("wren", 1))[0].candidates[0][0] == "wren"
+        assert there.predict_features(photos("wren", 1))[0].candidates[0].label == "wren"
 
 
 PEAK = """
 import sys
 from pathlib import Path
 from fiveshot.errors import StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, import_file, thumbnails
+from fiveshot.recognizer import import_file, thumbnails
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
 
 good, bad, folder = sys.argv[1:]
-Recognizer.import_file(good, f"{folder}/good").close()
+import_file(good, f"{folder}/good").close()
 before = peak()
 try:
-    Recognizer.import_file(bad, f"{folder}/bad")
+    import_file(bad, f"{folder}/bad")
 except StorageError as error:
     print(peak() - before, "refused to import" in str(error))
 """
@@ -401,7 +402,7 @@ def test_settings_ask_for_no_memory_before_they_are_checked(tmp_path: Path) -> N
 def test_an_untouched_copy_is_taken_in(exported: Path, tmp_path: Path) -> None:
     """Otherwise the refusals above would show nothing."""
     same = rewritten(exported, tmp_path / "same", lambda tensors, meta: None)
-    Recognizer.import_file(same, tmp_path / "there").close()
+    import_file(same, tmp_path / "there").close()
 
 
 def test_changes_that_are_allowed_are_taken_in(exported: Path, tmp_path: Path) -> None:
@@ -418,7 +419,7 @@ def test_changes_that_are_allowed_are_taken_in(exported: Path, tmp_path: Path) -
         )
     ):
         allowed = rewritten(exported, tmp_path / "allowed", edit)
-        with Recognizer.import_file(allowed, tmp_path / f"there-{number}") as there:
+        with import_file(allowed, tmp_path / f"there-{number}") as there:
             assert there.check() == []
 
 
@@ -435,7 +436,7 @@ def adapted(folder: Path, **changed: Any) -> Path:
 
 
 def test_an_adapter_travels(tmp_path: Path) -> None:
-    with Recognizer.import_file(adapted(tmp_path), tmp_path / "there") as there:
+    with import_file(adapted(tmp_path), tmp_path / "there") as there:
         (adapter,) = there.path.glob("adapter-*")
         assert adapter.read_bytes() == (tmp_path / "adapter.safetensors").read_bytes()
         assert there.check() == []
@@ -448,13 +449,13 @@ def test_an_adapter_travels(tmp_path: Path) -> None:
 )
 def test_an_adapter_that_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
     with pytest.raises(StorageError, match="refused to import"):
-        Recognizer.import_file(adapted(tmp_path, **changed), tmp_path / "there")
+        import_file(adapted(tmp_path, **changed), tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
 
 def test_a_path_of_weights_is_not_believed(exported: Path, tmp_path: Path) -> None:
     bad = rewritten(exported, tmp_path / "bad", manifest('weights = ""', 'weights = "/etc/passwd"'))
-    with Recognizer.import_file(bad, tmp_path / "there") as model:
+    with import_file(bad, tmp_path / "there") as model:
         assert model.snapshot.manifest.backbone.weights == ""
 
 
@@ -463,7 +464,7 @@ def test_a_truncated_file(exported: Path, tmp_path: Path, share: float) -> None:
     data = exported.read_bytes()
     (tmp_path / "cut").write_bytes(data[: int(share * len(data))])
     with pytest.raises(StorageError, match="truncated"):
-        Recognizer.import_file(tmp_path / "cut", tmp_path / "there")
+        import_file(tmp_path / "cut", tmp_path / "there")
 
 
 def test_no_flipped_bit_is_taken_in(exported: Path, tmp_path: Path) -> None:
@@ -474,7 +475,7 @@ def test_no_flipped_bit_is_taken_in(exported: Path, tmp_path: Path) -> None:
         damaged[position] ^= 1 << int(rng.integers(8))
         (tmp_path / "damaged").write_bytes(damaged)
         with pytest.raises(StorageError, match=r"damaged|truncated|another program"):
-            Recognizer.import_file(tmp_path / "damaged", tmp_path / "there")
+            import_file(tmp_path / "damaged", tmp_path / "there")
         assert not (tmp_path / "there").exists()
 
 
@@ -482,7 +483,7 @@ def test_no_flipped_bit_is_taken_in(exported: Path, tmp_path: Path) -> None:
 def test_appended_bytes_are_refused(exported: Path, tmp_path: Path, more: bytes) -> None:
     (tmp_path / "longer").write_bytes(exported.read_bytes() + more)
     with pytest.raises(StorageError, match="damaged or truncated"):
-        Recognizer.import_file(tmp_path / "longer", tmp_path / "there")
+        import_file(tmp_path / "longer", tmp_path / "there")
 
 
 def test_a_damaged_file_is_not_merged(exported: Path, tmp_path: Path, make: Callable[..., Recognizer]) -> None:
@@ -501,9 +502,9 @@ def test_other_files(exported: Path, tmp_path: Path) -> None:
         (tmp_path / "nothing", "no such file"),
     ):
         with pytest.raises(StorageError, match=said):
-            Recognizer.import_file(file, tmp_path / "there")
+            import_file(file, tmp_path / "there")
     with pytest.raises(StorageError, match="exists already"):
-        Recognizer.import_file(exported, origin)
+        import_file(exported, origin)
 
 
 def test_a_newer_file_says_how_to_upgrade(exported: Path, tmp_path: Path) -> None:
@@ -512,12 +513,12 @@ def test_a_newer_file_says_how_to_upgrade(exported: Path, tmp_path: Path) -> Non
     header["version"] = 9
     save_file({"x": np.zeros(1, np.float32)}, tmp_path / "newer", metadata={"fiveshot": json.dumps(header)})
     with pytest.raises(StorageError, match="pip install --upgrade fiveshot"):
-        Recognizer.import_file(tmp_path / "newer", tmp_path / "there")
+        import_file(tmp_path / "newer", tmp_path / "there")
 
 
 def test_an_empty_model_travels_too(make: Callable[..., Recognizer], tmp_path: Path) -> None:
     file = make().export(tmp_path / "file")
-    with Recognizer.import_file(file, tmp_path / "there") as there:
+    with import_file(file, tmp_path / "there") as there:
         assert there.snapshot.classes == ()
         there.learn_features("wren", photos("wren"))
 
@@ -534,7 +535,7 @@ def test_an_import_that_the_disk_does_not_confirm_is_there(
 
     monkeypatch.setattr(os, "fsync", fails_on_the_folder)
     with pytest.raises(StorageError, match=rf"^{tmp_path / 'there'} is in place, but the disk did not confirm it"):
-        Recognizer.import_file(exported, tmp_path / "there")
+        import_file(exported, tmp_path / "there")
     assert check_model(tmp_path / "there") == []
 
 
@@ -547,7 +548,7 @@ def test_a_file_that_may_not_be_read(exported: Path) -> None:
         os.seteuid(NOBODY)
         try:
             with pytest.raises(StorageError, match=r"cannot import .*\.fiveshot: Permission denied; nothing was"):
-                Recognizer.import_file(file, Path(folder) / "there")
+                import_file(file, Path(folder) / "there")
         finally:
             os.seteuid(0)
         assert list(Path(folder).iterdir()) == [file]
@@ -558,5 +559,5 @@ def test_a_full_disk_for_temporary_files_is_told(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(StorageError, match=r"cannot import .*fiveshot: No such file or dir.*; nothing was left"):
-        Recognizer.import_file(exported, tmp_path / "there")
+        import_file(exported, tmp_path / "there")
     assert not (tmp_path / "there").exists()

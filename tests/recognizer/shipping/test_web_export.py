@@ -23,8 +23,9 @@ from PIL import Image
 from tiny_vit import TINY
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Prediction, Recognizer
+from fiveshot.recognizer import Recognizer, export_web
 from fiveshot.recognizer.shipping._web import BESIDE, HEADERS, POLICY, pack_weights
+from fiveshot.values import Prediction
 
 pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
@@ -127,14 +128,14 @@ def small(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator
 @pytest.fixture(scope="module")
 def small_site(small: Recognizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "small"
-    small.export_web(folder)
+    export_web(small, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def site(model: Recognizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "stripes"
-    exported = model.export_web(folder, title="Stripes & <more>")
+    exported = export_web(model, folder, title="Stripes & <more>")
     loaded = [name for name in exported.files if name not in BESIDE]
     assert exported.size == sum((folder / name).stat().st_size for name in loaded) < LIMIT
     return folder
@@ -307,8 +308,8 @@ def test_the_graph_has_weights_of_eight_bits_and_answers_as_the_model(
         pixels = embedder.preprocessing.normalize(embedder.pixels(Image.open(odd / name).convert("RGB")))
         _, probabilities, familiarity = session.run(None, {"images": pixels[None]})
         best = said["classes"][probabilities[0].argmax()]
-        assert best == wanted.candidates[0][0]
-        assert abs(probabilities[0].max() - wanted.candidates[0][1]) < CLOSE
+        assert best == wanted.candidates[0].label
+        assert abs(probabilities[0].max() - wanted.candidates[0].probability) < CLOSE
         assert familiarity[0] == pytest.approx(wanted.familiarity, abs=0.1)
 
 
@@ -348,15 +349,15 @@ def test_weights_are_rounded_to_a_step_of_their_row_or_block() -> None:
 def test_a_folder_with_other_files_is_left_alone(model: Recognizer, tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("mine")
     with pytest.raises(StorageError) as caught:
-        model.export_web(tmp_path)
+        export_web(model, tmp_path)
     assert caught.value.code == "exists"
     with pytest.raises(InputError, match="lies inside the model"):
-        model.export_web(model.path / "site")
+        export_web(model, model.path / "site")
     assert [file.name for file in tmp_path.iterdir()] == ["diary.txt"]
 
 
 def test_an_export_is_replaced_and_what_lies_beside_it_stays(small: Recognizer, small_site: Path) -> None:
     (small_site / "CNAME").write_text("stripes.example")
     before = {file.name: file.read_bytes() for file in small_site.iterdir()}
-    small.export_web(small_site)
+    export_web(small, small_site)
     assert {file.name: file.read_bytes() for file in small_site.iterdir()} == before  # the same bytes each time

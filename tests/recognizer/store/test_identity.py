@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from models import a_reader, new_model, photos
 
-from fiveshot.recognizer import LostModelError, Recognizer, check_model
+from fiveshot.recognizer import LostModelError, Recognizer, check_model, erase_pending
 from fiveshot.recognizer.store.schema import DATABASE
 
 CHANGES: dict[str, Callable[[Recognizer], object]] = {
@@ -23,7 +23,7 @@ CHANGES: dict[str, Callable[[Recognizer], object]] = {
     "forget a base class": lambda model: model.forget("ash", for_good=True),
     "forget, to be undone": lambda model: model.forget("ash"),
     "undo": lambda model: model.undo(),
-    "settle": lambda model: model.settle(),
+    "settle": lambda model: erase_pending(model),
     "refresh": lambda model: model.refresh(),
     "predict": lambda model: model.predict_features(photos("owl")),
     "show": lambda model: model.show(),
@@ -83,12 +83,12 @@ def test_what_a_change_has_left_to_do_is_not_done_in_another_model(
     with monkeypatch.context() as patch:
         patch.setattr("fiveshot.recognizer.store.folder.ModelFolder.settle", lambda *_: None)
         model.rename("ash", "mountain ash")
-    assert model._model.folder.unsettled() == "files"
+    assert model.live.folder.unsettled() == "files"
     shutil.rmtree(model.path)
     shutil.copytree(other, model.path)
     with pytest.raises(LostModelError):
-        model._model.folder.settle()
-    model._model.folder.discard(list(model.path.glob("base-*")))
+        model.live.folder.settle()
+    model.live.folder.discard(list(model.path.glob("base-*")))
     assert files_of(model.path) == before
 
 
@@ -97,7 +97,7 @@ def test_a_folder_that_is_replaced_within_a_change(make: Callable[..., Recognize
     before = files_of(other)
 
     def change() -> None:
-        with model._model.change() as change:
+        with model.live.change() as change:
             shutil.rmtree(model.path)
             shutil.copytree(other, model.path)
             change.record("learn")
@@ -109,7 +109,7 @@ def test_a_folder_that_is_replaced_within_a_change(make: Callable[..., Recognize
 
 def test_a_database_that_is_written_over_in_place(make: Callable[..., Recognizer], other: Path) -> None:
     model = opened(make)
-    model._model.folder._truncate_log(0)
+    model.live.folder._truncate_log(0)
     inode = (model.path / DATABASE).stat().st_ino
     shutil.copyfile(other / DATABASE, model.path / DATABASE)
     assert (model.path / DATABASE).stat().st_ino == inode
@@ -140,7 +140,7 @@ def test_closing_deletes_no_log_of_another_model(tmp_path: Path, other: Path, wa
             assert process.returncode == 0
             log = tmp_path / "open" / f"{DATABASE}-wal"
             assert log.stat().st_size  # the only place where the wren is
-            (where,) = new._model.folder.connection.execute("PRAGMA database_list").fetchall()
+            (where,) = new.live.folder.connection.execute("PRAGMA database_list").fetchall()
             names = sqlite3.connect(where[2]).execute("SELECT name FROM classes ORDER BY id").fetchall()
     assert names == [("robin",), ("wren",)]
 
@@ -157,7 +157,7 @@ def test_a_model_that_is_moved_away_and_back(make: Callable[..., Recognizer], tm
 
 def test_an_earlier_copy_of_the_same_model_is_another_one(make: Callable[..., Recognizer], tmp_path: Path) -> None:
     model = opened(make)
-    model._model.folder._truncate_log(0)
+    model.live.folder._truncate_log(0)
     shutil.copytree(model.path, tmp_path / "copy", ignore=shutil.ignore_patterns("*-wal", "*-shm"))
     model.learn_features("wren", photos("wren"))
     shutil.rmtree(model.path)
@@ -181,4 +181,4 @@ def test_a_model_opened_by_a_relative_path_follows_no_change_of_directory(
 
 
 def test_two_models_never_have_the_same_id(make: Callable[..., Recognizer]) -> None:
-    assert make("one")._model.folder.id != make("two")._model.folder.id
+    assert make("one").live.folder.id != make("two").live.folder.id

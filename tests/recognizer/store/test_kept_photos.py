@@ -13,7 +13,7 @@ from PIL import Image
 
 from fiveshot.data.reduction import clean_copy
 from fiveshot.errors import InputError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, thumbnails
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.schema import DATABASE
 
@@ -28,7 +28,7 @@ def learn(model: Recognizer, name: str, count: int = 10, size: int = SIZE, **giv
 
 
 def pictures(model: Recognizer) -> list[tuple[object, ...]]:
-    with model._model.folder.reading() as connection:
+    with model.live.folder.reading() as connection:
         query = "SELECT p.*, i.* FROM photos p JOIN images i ON photo_id = id ORDER BY id"
         return connection.execute(query).fetchall()
 
@@ -38,13 +38,13 @@ def test_undoing_needs_no_blob_of_a_whole_class(make: Callable[..., Recognizer])
     learn(model, "owl")
     learn(model, "wren", 2)
     before, kept = held(model), pictures(model)
-    model._model.folder.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * SIZE)
+    model.live.folder.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * SIZE)
     log = model.path / f"{DATABASE}-wal"
     with a_reader(model.path):  # so that the log holds all that is written
         model.forget("owl")
         assert 0 < log.stat().st_size < SIZE  # no picture was copied
         assert model.snapshot.classes == ("wren",)
-        assert len(model.thumbnails("wren")) == model.show().classes[0].photos == 2
+        assert len(thumbnails(model, "wren")) == model.show().classes[0].photos == 2
         assert model.check() == []
         model.undo()
         assert 0 < log.stat().st_size < SIZE
@@ -68,11 +68,11 @@ def test_damage_of_what_the_history_holds_is_found(make: Callable[..., Recognize
     model = make(options=KEEPS)
     learn(model, "owl")
     model.forget("owl")
-    with model._model.folder.writing() as connection:
+    with model.live.folder.writing() as connection:
         connection.execute("UPDATE images SET original = x'00' WHERE photo_id = 3")
     (found,) = model.check()
     assert (found.severity, found.kind) == ("error", "history")
-    with model._model.folder.writing() as connection:
+    with model.live.folder.writing() as connection:
         connection.execute("DELETE FROM photos WHERE id = 3")
     (found,) = model.check()
     assert (found.severity, found.kind) == ("error", "history")
@@ -88,8 +88,8 @@ def test_nobody_reads_a_kept_photo_unasked(make: Callable[..., Recognizer], tmp_
             read.add((table, column))
         return sqlite3.SQLITE_OK
 
-    model._model.folder.connection.set_authorizer(note)
-    assert len(model.thumbnails("owl")) == 10
+    model.live.folder.connection.set_authorizer(note)
+    assert len(thumbnails(model, "owl")) == 10
     model.rename("owl", "barn owl")
     model.forget("barn owl")
     model.undo()

@@ -30,7 +30,7 @@ def many(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[
     with Recognizer.open(path) as model:
         width = model.snapshot.contents.width
         small = encoded(picture("x"))
-        with model._model.change() as change:
+        with model.live.change() as change:
             from fiveshot.recognizer._learning import store_photos
             from fiveshot.recognizer.store.rows import PhotoRecord
 

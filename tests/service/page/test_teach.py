@@ -159,7 +159,7 @@ def test_an_erasure_that_has_to_wait_is_not_said_to_be_done(
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     service.learn("red")
     page = open_page(service.url).page
-    with Recognizer.open(shared_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+    with Recognizer.open(shared_path, readonly=True) as elsewhere, elsewhere.live.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
         page.locator(".card").click()
         page.click("#forget")

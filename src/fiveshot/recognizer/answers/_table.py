@@ -18,8 +18,9 @@ from typing import IO, Any
 from fiveshot.data import Box, Photo
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.storage import FilePath, atomic_path
+from fiveshot.values import Prediction, to_json
 
 MARK = b"\xef\xbb\xbf"  # by which some spreadsheets know that text is UTF-8
 # What begins a formula in a spreadsheet: a file called =cmd|... must not become one.
@@ -219,12 +220,12 @@ class CsvTable(AnswerTable):
     def row(self, one: Prediction) -> bytes:
         """Return one answer."""
         candidates = list(one.candidates[: self.top])
-        others = [cell for label, chance in candidates[1:] for cell in (label, _number(chance))]
+        others = [cell for other in candidates[1:] for cell in (other.label, _number(other.probability))]
         others += [""] * (2 * (self.top - 1) - len(others))
         box = "" if one.box is None else str(Box(*one.box))
         numbers = (_number(one.probability), _number(one.familiarity))
         return _csv_line(
-            [one.photo, box, one.label or "", one.answer, *numbers, candidates[0][0], *others, self.model]
+            [one.photo, box, one.label or "", one.answer, *numbers, candidates[0].label, *others, self.model]
         )
 
     def keys(self) -> Iterator[Key]:
@@ -252,7 +253,7 @@ class LineTable(AnswerTable):
 
     def row(self, one: Prediction) -> bytes:
         """Return one answer."""
-        values = one.as_dict()
+        values = to_json(one)
         about = {"path": values.pop("photo"), "box": values.pop("box"), **values, "model": self.model}
         return (json.dumps(about) + "\n").encode()
 
@@ -312,8 +313,7 @@ class ParquetTable(LineTable):
         with atomic_path(self.path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
             rows: list[dict[str, Any]] = []
             for values in self.values():
-                named = [{"label": label, "probability": chance} for label, chance in values["candidates"]]
-                rows.append({**values, "path": _text(values["path"]), "candidates": named})
+                rows.append({**values, "path": _text(values["path"])})
                 if len(rows) == _GROUP:
                     writer.write_table(arrow.Table.from_pylist(rows, schema))
                     rows = []
@@ -357,5 +357,5 @@ def _plain(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
 
 
-def _number(value: float) -> str:
-    return f"{value:.6g}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

@@ -15,7 +15,7 @@ from fiveshot.data import BadImage, Box, FileSource, ImageError, Photo, decoders
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.answers._table import AnswerTable, open_table
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
-from fiveshot.recognizer.recognition.snapshot import Prediction
+from fiveshot.values import Prediction
 from fiveshot.work import Progress
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _TEXT = 60  # characters of a caption
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where answers go, beside to whoever asks."""
+class OutputTargets:
+    """Output targets of predictions: a table, class folders, keywords beside photos, annotated copies."""
 
     out: Path | None = None
     overwrite: bool = False
@@ -65,7 +65,7 @@ class Delivery:
     def __init__(
         self,
         recognizer: Recognizer,
-        places: Places,
+        places: OutputTargets,
         *,
         top: int = 5,
         sure: float | None = None,

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.recognizer.names import check_name
 from fiveshot.storage import FilePath
+from fiveshot.values import Candidate
 
 SLASH = "/"
 SURE = 0.8  # probability from which on an answer is sure, unless the caller says another
 COLUMNS = ["name", "parent"]  # of a taxonomy file
-Level = tuple[str, float]  # a group or a class, and its probability
 
 
 def levels_of(name: str) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Groups:
     --------
     >>> owls = Groups.of(("owl/barn owl", "owl/tawny owl", "wren"))
     >>> owls.chains(np.array([[0.5, 0.25, 0.25]]))
-    [(('owl', 0.75), ('owl/barn owl', 0.5))]
+    [(Candidate(label='owl', probability=0.75), Candidate(label='owl/barn owl', probability=0.5))]
     """
 
     classes: tuple[str, ...]
@@ -98,12 +98,12 @@ class Groups:
             {above: np.array(own.get(above, []), dtype=np.intp) for above in ("", *members)},
         )
 
-    def chains(self, probabilities: NDArray[Any]) -> list[tuple[Level, ...]]:
+    def chains(self, probabilities: NDArray[Any]) -> list[tuple[Candidate, ...]]:
         """Return for each row the most probable group, in it the most probable one below, down to a class.
 
         A group or class that is more probable than all else together is always among them.
         """
-        chains: list[list[Level]] = [[] for _ in probabilities]
+        chains: list[list[Candidate]] = [[] for _ in probabilities]
         waiting = [("", np.arange(len(probabilities)))] if self.members else []
         while waiting:
             above, rows = waiting.pop()
@@ -113,7 +113,7 @@ class Groups:
             chances = np.column_stack([probabilities[np.ix_(rows, self.own[above])], *of_groups])
             best = chances.argmax(axis=1)
             for row, choice, chance in zip(rows, best, chances.max(axis=1), strict=True):
-                chains[row].append((self._below(above, int(choice)), min(float(chance), 1.0)))
+                chains[row].append(Candidate(self._below(above, int(choice)), min(float(chance), 1.0)))
             for number, group in enumerate(self.inner[above], len(self.own[above])):
                 if (best == number).any():
                     waiting.append((group, rows[best == number]))
@@ -130,15 +130,14 @@ def check_sure(sure: float | None) -> None:
         raise InputError(f"sure={sure!r} is not a probability", hint="give one such as 0.8")
 
 
-def surest(chain: Sequence[Level], sure: float | None) -> Level | None:
+def surest(chain: Sequence[Candidate], sure: float | None) -> Candidate | None:
     """Return the narrowest level that is sure; where none is, the widest, or None where ``sure`` was asked for.
 
-    >>> surest([("owl", 0.9), ("owl/barn owl", 0.5)], None), surest([("wren", 0.4)], None)
-    (('owl', 0.9), ('wren', 0.4))
-    >>> surest([("wren", 0.4)], 0.9) is None
-    True
+    >>> owl, barn_owl, wren = Candidate("owl", 0.9), Candidate("owl/barn owl", 0.5), Candidate("wren", 0.4)
+    >>> surest([owl, barn_owl], None).label, surest([wren], None).label, surest([wren], 0.9)
+    ('owl', 'wren', None)
     """
-    enough = [level for level in chain if level[1] >= (SURE if sure is None else sure)]
+    enough = [level for level in chain if level.probability >= (SURE if sure is None else sure)]
     if enough:
         return enough[-1]
     return chain[0] if sure is None else None

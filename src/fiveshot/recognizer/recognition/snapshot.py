@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.core.scorers import Answer, Scorer, make_scorer, own_parameters, plain_parameters
 from fiveshot.errors import InputError, StorageError, is_number
-from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
+from fiveshot.recognizer.recognition.levels import Groups, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import (
     NO_CLASS,
     LeftOut,
@@ -29,6 +29,7 @@ from fiveshot.recognizer.recognition.rejection import (
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
+from fiveshot.values import Candidate, Neighbor, Prediction, RejectedAt
 from fiveshot.work import one_thread
 
 T = TypeVar("T")
@@ -38,132 +39,22 @@ MOST_BEHIND = 32  # states after which a head is derived from the beginning, so 
 FEW = 64  # rows up to which this goes for scores, too
 
 
-@dataclass(frozen=True)
-class Neighbor:
-    """A learned photo that a photo is like: its id, its class, and the cosine of their features.
-
-    >>> Neighbor("p17", "owl", 0.93).label
-    'owl'
-    """
-
-    id: str
-    label: str
-    likeness: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The class of a photo, or its group, or that it is unlike every class.
-
-    Attributes
-    ----------
-    photo : str
-        Name of the photo.
-    label : str or None
-        Its class, or its group where that is sure and the class is not; None for no answer.
-    probability : float
-        Probability of the answer; without one, that of the best candidate.
-    candidates : tuple of (str, float)
-        The most probable classes, the best first, whether the photo is known or not.
-    familiarity : float
-        How much the photo is like the class it is most like.
-    threshold : float or None
-        The familiarity below which a photo of the best class is unknown; None where nothing is rejected.
-    levels : tuple of (str, float)
-        The most probable group, in it the most probable one below, down to a class. Empty where the model has no
-        groups.
-    unsure : bool
-        Whether there is no answer because none is as sure as was asked for.
-    box : tuple of four numbers, or None
-        The part of the photo that was looked at, as it was given: left, top, width, height.
-    why : tuple of Neighbor
-        The learned photos that it is most like, as many as were asked for. Of the photos of a base there are none.
-
-    Examples
-    --------
-    >>> Prediction("a.jpg", "owl", 0.9, (("owl", 0.9), ("wren", 0.1)), 3.5, 2.0).unknown
-    False
-    """
-
-    photo: str
-    label: str | None
-    probability: float
-    candidates: tuple[tuple[str, float], ...]
-    familiarity: float
-    threshold: float | None
-    levels: tuple[Level, ...] = ()
-    unsure: bool = False
-    box: tuple[float, float, float, float] | None = None
-    why: tuple[Neighbor, ...] = ()
-
-    @property
-    def unknown(self) -> bool:
-        """Whether the photo is unlike every class."""
-        return self.label is None and not self.unsure
-
-    @property
-    def answer(self) -> str:
-        """What kind of answer this is: ``class``, ``group``, ``unknown`` or ``unsure``."""
-        if self.label is None:
-            return "unsure" if self.unsure else "unknown"
-        # By the probability too: a class may be called like its group.
-        return "class" if not self.levels or (self.label, self.probability) == self.levels[-1] else "group"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {**asdict(self), "unknown": self.unknown, "answer": self.answer}
-
-
-@dataclass(frozen=True)
-class RejectedAt:
-    """How many photos a rate of false rejections would call unknown, each of them left out of the model.
-
-    Attributes
-    ----------
-    rate : float
-        The rate.
-    photos, rejected : int
-        Learned photos that were left out in turn, and how many of them would be called unknown.
-    negatives, negatives_rejected : int
-        Photos of none of the classes, and how many of them would be called unknown.
-    note : str
-        On what the thresholds rest, or why there are none.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot import Recognizer
-    >>> rng = np.random.default_rng(0)
-    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     for name in ("owl", "wren", "kite", "rook"):
-    ...         _ = birds.learn_features(name, rng.normal(size=320) + rng.normal(size=(5, 320)))
-    ...     [birds.rejected_at(rate).rejected for rate in (0.05, 0.2, 0.5)]
-    [0, 3, 9]
-    """
-
-    rate: float
-    photos: int
-    rejected: int
-    negatives: int
-    negatives_rejected: int
-    note: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, eq=False)
 class Snapshot:
     """One state of a model: its classes, and the head derived from them when it is first needed.
 
-    It never changes. The head of the snapshot before is where deriving starts, so a new class costs what it adds.
+    What it holds never changes; what was derived from that is kept. The head of the snapshot before is where
+    deriving starts, so a new class costs what it adds.
 
-    Attributes
+    Parameters
     ----------
     contents : Contents
         Everything that the model holds in this state.
+    earlier : FewShotHead, optional
+        A head fitted on a state before, where deriving starts.
+    behind : int
+        How many states that is before this one.
+    derived : mapping, optional
+        What the snapshot before has derived and is the same in this state.
 
     Examples
     --------
@@ -178,11 +69,18 @@ class Snapshot:
     ((), ('owl',))
     """
 
-    contents: Contents
-    # "earlier", a head fitted on a state before, until there is "head"; and "rejection".
-    _derived: dict[str, Any] = field(default_factory=dict, repr=False)
-    _behind: int = 0  # how many states that earlier one is before
-    _lock: Any = field(default_factory=threading.RLock, repr=False)
+    def __init__(
+        self,
+        contents: Contents,
+        *,
+        earlier: Scorer | None = None,
+        behind: int = 0,
+        derived: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.contents = contents
+        self._earlier, self._behind = earlier, behind
+        self._derived: dict[str, Any] = dict(derived or {})
+        self._lock = threading.RLock()
 
     @property
     def state(self) -> int:
@@ -248,8 +146,7 @@ class Snapshot:
     def nearby_head(self) -> Scorer:
         """A head of this state or of one shortly before: what can be had without deriving one."""
         with self._lock:
-            earlier: Scorer | None = self._derived.get("earlier")
-            return self.head if earlier is None or self._behind > MOST_BEHIND else earlier
+            return self.head if self._earlier is None or self._behind > MOST_BEHIND else self._earlier
 
     def embed(self, X: Floats) -> Floats:
         """Return what the head makes of features before it keeps statistics of them."""
@@ -262,13 +159,13 @@ class Snapshot:
             return Snapshot(contents)
         with self._lock:
             derived = self._derived.get("head")
-            start = self._derived.get("earlier") if derived is None else derived
+            start = self._earlier if derived is None else derived
         if start is None or not start.learned:
             return Snapshot(contents)
         if derived is not None and contents.same_photos(self.contents):  # another setting alone
             kept = {key: value for key, value in self._derived.items() if key in ("head", "left_out", "strangers")}
-            return Snapshot(contents, kept)
-        return Snapshot(contents, {"earlier": start}, 1 if derived is not None else self._behind + 1)
+            return Snapshot(contents, derived=kept)
+        return Snapshot(contents, earlier=start, behind=1 if derived is not None else self._behind + 1)
 
     def require_classes(self) -> None:
         """Refuse to answer as long as no class is known."""
@@ -351,7 +248,9 @@ class Snapshot:
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
-            _prediction(name, [(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure)
+            _prediction(
+                name, [Candidate(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure
+            )
             for name, row, best, like, limit, levels in zip(
                 names,
                 answer.probabilities,
@@ -365,13 +264,13 @@ class Snapshot:
 
     def _fitted(self) -> Scorer:
         settings = dict(self.manifest.head.settings) or None
-        start: Scorer | None = self._derived.get("earlier")
+        start = self._earlier
         if start is None:
             start = restored_head(self.manifest.head)
             if settings:
                 check_width(start, self.manifest)
         head = start.adopt(self.memory, settings) if len(self.memory.labels) else start
-        self._derived.pop("earlier", None)
+        self._earlier = None
         return head
 
     def _thresholds(self) -> Rejection:
@@ -399,22 +298,21 @@ def check_top(top: int) -> None:
 
 def _prediction(
     photo: str,
-    candidates: list[Level],
+    candidates: list[Candidate],
     familiarity: float,
     threshold: float,
-    levels: tuple[Level, ...],
+    levels: tuple[Candidate, ...],
     sure: float | None,
 ) -> Prediction:
     rejects = threshold != -np.inf
     unknown = rejects and familiarity < threshold
     answer = None if unknown else surest(levels or candidates[:1], sure)
-    label, probability = (None, candidates[0][1]) if answer is None else answer
     return Prediction(
         photo,
-        label,
-        probability,
+        None if answer is None else answer.label,
+        (answer or candidates[0]).probability,
         tuple(candidates),
-        familiarity,
+        familiarity if np.isfinite(familiarity) else None,
         threshold if rejects else None,
         levels,
         unsure=answer is None and not unknown,

@@ -18,10 +18,10 @@ from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.extras import import_extra, is_installed
 from fiveshot.features import default_cache_folder
 from fiveshot.recognizer.evaluation import Evaluation
-from fiveshot.recognizer.info import ModelInfo
 from fiveshot.recognizer.shipping._portable import import_model
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.storage import FilePath, atomic_path
+from fiveshot.values import ModelInfo, to_json
 
 MODEL_FILE, CARD = "model.fiveshot", "README.md"
 HUB, LOCAL = "hf://", "file://"
@@ -43,9 +43,9 @@ can be added without training.
 ## How to use it
 
 ```python
-from fiveshot import Recognizer
+from fiveshot.recognizer import from_pretrained
 
-model = Recognizer.from_pretrained("{source}")
+model = from_pretrained("{source}")
 print(model.predict("photo.jpg")[0].label)
 ```
 
@@ -264,7 +264,7 @@ def _unknown(info: ModelInfo) -> str:
 def _results(evaluation: Evaluation | Mapping[str, Any] | None) -> str:
     if evaluation is None:
         return "## Results\n\nNot measured.\n"
-    values = evaluation.as_dict() if isinstance(evaluation, Evaluation) else evaluation
+    values = to_json(evaluation) if isinstance(evaluation, Evaluation) else evaluation
     try:
         photos, unknown, learned = (int(values[key]) for key in ("photos", "unknown_photos", "learned_photos"))
         rows = [

@@ -58,7 +58,7 @@ def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path]:
     return target, sidecar
 
 
-def export_onnx(
+def write_onnx(
     embedder: Embedder,
     head: Scorer,
     path: FilePath,

@@ -77,10 +77,6 @@ class WebExport:
     files: tuple[str, ...]
     size: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"folder": str(self.folder), "files": list(self.files), "size": self.size}
-
 
 def check_folder(folder: FilePath, *, overwrite: bool) -> Path:
     """Return the folder, if an export may be written there: it is new, empty, or that of an earlier export."""
@@ -99,7 +95,7 @@ def check_folder(folder: FilePath, *, overwrite: bool) -> Path:
     return target
 
 
-def export_web(
+def write_web(
     embedder: Embedder, snapshot: Snapshot, folder: FilePath, *, title: str, overwrite: bool = False
 ) -> WebExport:
     """Write a folder for any web server: a page, the graph with weights of 8 bits, and what runs it."""

@@ -6,9 +6,11 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
+
+from fiveshot.values import HistoryEntry
 
 # A class was added, got more photos, lost some, got some from other classes or gave some to another, was removed,
 # or got another name.
@@ -35,57 +37,6 @@ class ClassChange:
     before: bytes | None = None  # statistics of a class that was removed from the base file
     id: int | None = None  # None until it is stored
     touched: tuple[int, ...] = ()  # numbers of photos that were added, given to another class, or are to be held
-
-
-@dataclass(frozen=True)
-class HistoryEntry:
-    """A change as it is shown.
-
-    Attributes
-    ----------
-    seq : int
-        Its number.
-    at : str
-        When it was made, in UTC.
-    action : str
-        create, import, learn, add, forget, remove, move, correct, none, review, keep, rename, set, merge,
-        retune or undo.
-    classes : tuple of str
-        Names of the classes it touched.
-    photos : int
-        Photos it brought or took.
-    undoable : bool
-        Whether it can be undone.
-    undone_by : int or None
-        Number of the change that took it back.
-    detail : mapping
-        More about it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
-    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     _ = birds.learn_features("owl", owls)
-    ...     entry = birds.history(1)[0]
-    >>> entry.action, entry.classes, entry.photos, entry.undoable
-    ('learn', ('owl',), 5, True)
-    """
-
-    seq: int
-    at: str
-    action: str
-    classes: tuple[str, ...]
-    photos: int
-    undoable: bool
-    undone_by: int | None
-    detail: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 def timestamp() -> str:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_origin
 
 from fiveshot import __version__
 from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.recognizer.names import similar_name
+from fiveshot.values import make_converter, read_value
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 FORMAT = 1  # of the directory
 MANIFEST = "model.toml"
@@ -134,24 +139,33 @@ class Manifest:
                 code="other_format",
             )
         try:
-            manifest: Manifest = _read("it", cls, values)
-        except (InputError, TypeError, ValueError) as error:
-            raise _damaged(where, str(error)) from error
+            manifest = read_value(_strict_converter(), cls, values)
+        except InputError as error:
+            raise _damaged(where, error.message) from error
+        missing = _entries(tomllib.loads(manifest.to_toml())) - _entries(values)
+        if missing:
+            raise _damaged(where, f"missing: {', '.join(sorted(missing))}")
         return manifest
 
 
-def _read(key: str, kind: Any, value: Any) -> Any:
-    """Return a value of the type that is wanted; a record has exactly its entries, and mappings are JSON texts."""
-    hints = get_type_hints(kind) if is_dataclass(kind) else {}
-    if hints:
-        if not isinstance(value, dict) or value.keys() != hints.keys():
-            raise ValueError(f"entries {sorted(set(value) ^ set(hints))} are missing or unknown")
-        return kind(**{key: _read(key, hint, value[key]) for key, hint in hints.items()})
-    if get_origin(kind) is Mapping:
-        kind, value = dict, json.loads(value)
-    if type(value) is not kind:  # True is not a number here
-        raise ValueError(f"{key} is {value!r}, not of type {kind.__name__}")
-    return value
+@cache
+def _strict_converter() -> Converter:
+    """Return a converter that refuses unknown entries; mappings are JSON texts, as ``to_toml`` writes them."""
+    converter = make_converter(forbid_extra_keys=True)
+    converter.register_structure_hook_func(
+        _is_mapping, lambda text, _: converter.structure(json.loads(text), dict)
+    )
+    return converter
+
+
+def _entries(values: Mapping[str, Any]) -> set[str]:
+    """Return the names of all entries, those in a section with its name."""
+    inner = {f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value}
+    return {*values, *inner}
+
+
+def _is_mapping(kind: Any) -> bool:
+    return get_origin(kind) is Mapping
 
 
 def _toml(value: Any) -> str:

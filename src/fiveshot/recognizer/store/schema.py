@@ -312,6 +312,11 @@ class LostModelError(StorageError):
 
     default_code = REPLACED
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is nothing at the path any more; else there is another model."""
+        return self.code == GONE
+
 
 class ModelConnection(sqlite3.Connection):
     """A connection that knows which file it has open. SQLite makes the same comparison before it deletes a log."""

@@ -7,27 +7,31 @@ where it was, a folder that has grown costs what is new, and what has changed si
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fiveshot.backbones import Embedder
 from fiveshot.data import BadImage, ImageError, Photo
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.features.job import default_cache_folder
-from fiveshot.recognizer._learning import learn_classes, records_to_store
-from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.insight import LearnReport
+from fiveshot.recognizer._learning import checked_features, learn_classes, records_to_store
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import records_or_bad
-from fiveshot.recognizer.photos.inputs import gather_photos
+from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.sorting import Since, Sorting, sort_rows
+from fiveshot.recognizer.sorting import sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers
+from fiveshot.values import LearnReport, Since, Sorting
 from fiveshot.work import Progress, one_thread
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer._recognizer import Recognizer
 
 PART = 128  # photos whose vectors are kept together: what an interruption costs at most
 MOST_KEPT = 100_000  # vectors in the file; the oldest make room
@@ -115,24 +119,97 @@ class KeptVectors:
 
 
 def sort_photos(
-    snapshot: Snapshot,
-    embedder: Embedder,
-    photos: Sequence[Photo],
-    *,
-    folder: Path | None,
-    resume: bool,
-    progress: Progress | None,
+    model: Recognizer, photos: PhotoInputs, *, resume: bool = True, progress: Progress | None = None
 ) -> Sorting:
-    """Look at photos, a part at a time, and sort them; what cannot be read is left out, with the reason.
+    """Sort photos without labels: known classes, groups of the others, and what to name first.
 
-    ``folder`` is where all of them are, if it is one: they are remembered under it, and listed once more at the
-    end. Photos of the same content are sorted once.
+    Nothing is moved or learned; ``learn_sorted`` learns groups by name. A model without any class groups
+    all photos.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    photos : photos
+        As in ``learn``: a folder, say.
+    resume : bool
+        Whether to keep the vectors of photos in the cache, so that sorting can be interrupted and repeated.
+    progress : callable, optional
+        Called with the number of photos looked at and the number of all.
+
+    Returns
+    -------
+    Sorting
+        The photos, sorted; those that cannot be used are in ``bad``.
+
+    Raises
+    ------
+    InputError
+        If there are no photos.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import sort_photos
+    >>> shades = ("darkred", "firebrick", "red", "midnightblue", "navy", "darkblue")
+    >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+    ...     sorting = sort_photos(colors, [Image.new("RGB", (64, 64), shade) for shade in shades], resume=False)
+    >>> len(sorting.photos), sorting.known, sum(len(group.photos) for group in sorting.groups)
+    (6, (), 6)
     """
+    gathered, snapshot = gather_photos(photos), model.refresh()
+    embedder = model.embedder_of(snapshot)
+    # Photos of a folder are remembered under it, and listed once more at the end.
+    folder = Path(photos) if isinstance(photos, str | Path) and Path(photos).is_dir() else None
     with closing(KeptVectors.of(embedder)) if resume else nullcontext() as kept:
-        seen, bad = _looked_at(embedder, photos, kept, progress)
-        names = {photos[place].name: photo.sha256 for place, photo in seen}
+        seen, bad = _looked_at(embedder, gathered, kept, progress)
+        names = {gathered[place].name: photo.sha256 for place, photo in seen}
         since = kept.since(str(folder.resolve()), names) if kept is not None and folder is not None else None
-    return replace(_sorted(snapshot, photos, seen, bad), since=since, meanwhile=_meanwhile(photos, folder))
+    return replace(_sorted(snapshot, gathered, seen, bad), since=since, meanwhile=_meanwhile(gathered, folder))
+
+
+def sort_features(model: Recognizer, X: ArrayLike, *, photos: Sequence[str] | None = None) -> Sorting:
+    """Sort features of photos without labels by what the model knows, and group the rest.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    X : array of shape (n, d)
+        Features that this model's backbone has made.
+    photos : sequence of str, optional
+        Names of the photos.
+
+    Returns
+    -------
+    Sorting
+        Photos of known classes, groups of the others, and what to name first.
+
+    Raises
+    ------
+    InputError
+        If the features do not fit the model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import sort_features
+    >>> rng = np.random.default_rng(0)
+    >>> owls, wrens = rng.normal(size=(2, 1, 320)) + 0.3 * rng.normal(size=(2, 6, 320))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls[:3])
+    ...     sorting = sort_features(birds, [*owls[3:], *wrens])
+    >>> [one.label for one in sorting.known], [len(group.photos) for group in sorting.groups]
+    (['owl', 'owl', 'owl'], [6])
+    """
+    snapshot = model.refresh()
+    rows = checked_features(X, snapshot.contents.width)
+    names = [f"photo {number}" for number in range(1, len(rows) + 1)] if photos is None else photos
+    return sort_rows(snapshot, rows, photos=names)
 
 
 Seen = list[tuple[int, PhotoRecord]]  # places among the photos
@@ -206,20 +283,46 @@ def _meanwhile(photos: Sequence[Photo], folder: Path | None) -> tuple[str, ...]:
 
 
 def learn_sorted(
-    model: LiveModel,
-    embedder_of: Callable[[Snapshot], Embedder],
-    sorting: Sorting,
-    names: Mapping[str, str],
-    *,
-    progress: Progress | None,
+    model: Recognizer, sorting: Sorting, names: Mapping[str, str], *, progress: Progress | None = None
 ) -> list[LearnReport]:
-    """Learn groups, questions or single photos by the names that were given to them, all or none.
+    """Learn what was sorted by the names that were given to groups, all of them or none.
 
-    A photo whose file has changed since it was sorted is refused: nobody has seen what it shows now.
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    sorting : Sorting
+        What ``sort`` returned.
+    names : mapping of str to str
+        Names of classes, known or new, by the id of a group (``g3``), by a question of the queue (``q3``, with
+        its companions) or by the number of a photo (``3``).
+    progress : callable, optional
+        Called with the number of photos looked at and the number of all.
+
+    Returns
+    -------
+    list of LearnReport
+        One for each class.
+
+    Raises
+    ------
+    InputError
+        If there is no such group, or a photo has changed since it was sorted.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import learn_sorted, sort_photos
+    >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+    ...     sorting = sort_photos(colors, [Image.new("RGB", (64, 64), "red")], resume=False)
+    ...     [report.name for report in learn_sorted(colors, sorting, {"g0": "red"})]
+    ['red']
     """
     wanted = _named(sorting, names)
     snapshot = model.refresh()
-    embedder = embedder_of(snapshot)
+    embedder = model.embedder_of(snapshot)
     numbers = [number for own in wanted.values() for number in own]
     photos = [Photo(sorting.sources[number].source, sorting.sources[number].box) for number in numbers]
     seen = dict(zip(numbers, records_to_store(snapshot, embedder, photos, progress), strict=True))
@@ -231,7 +334,7 @@ def learn_sorted(
             code="photo_changed",
         )
     by_class = {name: [seen[number] for number in own] for name, own in wanted.items()}
-    with model.change() as change:
+    with model.live.change() as change:
         return learn_classes(change, by_class, add=True, made_by=embedder.fingerprint)
 
 

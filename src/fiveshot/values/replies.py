@@ -1,11 +1,44 @@
-"""What the service says of classes and changes, and its client hands out: plain values."""
+"""What the service says of its model, of classes and of changes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fiveshot.recognizer.correction import PhotoChange
-from fiveshot.recognizer.insight import LearnReport
+from fiveshot.values.learning import LearnReport
+from fiveshot.values.models import RejectedAt
+from fiveshot.values.photos import PhotoChange
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The model that is served.
+
+    Attributes
+    ----------
+    classes, base_classes : int
+        How many it knows, and how many of these belong to its base.
+    backbone : str
+        Name of the backbone.
+    rejection : str
+        On what "unknown" rests.
+    limits : mapping of str to int
+        ``photos`` and ``body_bytes`` of one request, and ``pixels`` of a photo.
+    state : int
+        One more with every change.
+
+    Examples
+    --------
+    >>> ModelState(12, 0, "vit", "", {"photos": 50}, state=7).limits["photos"]
+    50
+    """
+
+    classes: int
+    base_classes: int
+    backbone: str
+    rejection: str
+    limits: Mapping[str, int]
+    state: int
 
 
 @dataclass(frozen=True)
@@ -108,3 +141,21 @@ class PhotosMade(PhotoChange):
 
     state: int
     pending: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionReply(RejectedAt):
+    """How many learned photos a rate of false rejections calls unknown.
+
+    Attributes
+    ----------
+    state : int
+        State of the model now.
+
+    Examples
+    --------
+    >>> RejectionReply(0.05, 20, 1, 0, 0, "", state=7).rejected
+    1
+    """
+
+    state: int

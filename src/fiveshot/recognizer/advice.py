@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -15,22 +15,24 @@ from fiveshot.core.labels import python_labels
 from fiveshot.core.scorers import Scorer
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
+from fiveshot.recognizer.correction import apply_changes, require_class
 from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers, near_pairs
 from fiveshot.recognizer.recognition._held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id
+from fiveshot.values import (
+    FINDINGS,
+    ConfusedPair,
+    PhotoChange,
+    Review,
+    ReviewedClass,
+    ReviewFinding,
+    Suggestion,
+    TellingPhoto,
+)
 from fiveshot.work import one_thread
 
-Kind = Literal["mixed-up", "harmful", "duplicates", "outliers"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-FOUND: dict[Kind, str] = {  # what the photos do
-    "mixed-up": "fit another class better",
-    "harmful": "keep others from being recognized",
-    "duplicates": "are there twice",
-    "outliers": "are unlike the rest of their class",
-}
 MORE = (1, 2, 5)  # photos more, of which the gain is told
 # Share of its own class, against the other, below which a photo is suggested, and below which that is sure. Of 300
 # photos of birds with 15 labels exchanged, 13 to 20 are sure, five in six of them rightly.
@@ -40,138 +42,6 @@ TRIED, TRIED_AT_ONCE = 40, 8000  # photos whose harm is tried at most; fewer whe
 PRIOR = 2.0  # photos that the common curve counts for beside the photos of a class
 NEIGHBORS = 3  # learned photos that a mistake may be due to
 PAIRS, TELLING = 20, 6  # confused pairs, and photos of each, that are shown
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A photo that somebody should look at, and what would follow.
-
-    Attributes
-    ----------
-    kind : {"mixed-up", "harmful", "duplicates", "outliers"}
-        What was found.
-    photo, label : str
-        Id of the photo, and its class.
-    action : {"move", "remove"}
-        What applying the suggestion does.
-    to : str or None
-        The class to move the photo to.
-    beside : str or None
-        Id of the photo to look at beside it: the one it repeats, or the most alike of the other class.
-    strength : float
-        From 0 to 1: how strong the finding is, within its kind.
-    reason : str
-        A sentence.
-    sure : bool
-        Whether it is followed where all of its kind are to be: if not, somebody should decide about this photo.
-
-    Examples
-    --------
-    >>> from fiveshot.recognizer.review import Suggestion
-    >>> Suggestion("mixed-up", "p7", "owl", "move", "wren", "p2", 0.98, "it fits 'wren' better").action
-    'move'
-    """
-
-    kind: Kind
-    photo: str
-    label: str
-    action: Literal["move", "remove"]
-    to: str | None
-    beside: str | None
-    strength: float
-    reason: str
-    sure: bool = True
-
-
-@dataclass(frozen=True)
-class ReviewedClass:
-    """A class: photos, accuracy when they are left out, and expected accuracies with 1, 2 and 5 photos more.
-
-    ``accuracy`` is None for a single photo. ``expected`` begins with the accuracy expected now; it is empty where
-    there is nothing to be confused with. ``gain`` is what one more photo is expected to bring.
-    """
-
-    name: str
-    photos: int
-    accuracy: float | None
-    expected: tuple[float, ...] = ()
-    gain: float = 0.0
-
-
-@dataclass(frozen=True)
-class TellingPhoto:
-    """A photo that was taken for another class when it was left out, and the photo of that class most like it."""
-
-    photo: str
-    label: str
-    taken_for: str
-    probability: float
-    beside: str | None
-
-
-@dataclass(frozen=True)
-class ConfusedPair:
-    """Two classes whose photos were taken for each other, and the photos that tell."""
-
-    classes: tuple[str, str]
-    count: int
-    photos: tuple[TellingPhoto, ...]
-
-
-@dataclass(frozen=True)
-class Review:
-    """What a model's photos say of each other.
-
-    Attributes
-    ----------
-    state : int
-        State of the model that was looked at.
-    accuracy : float or None
-        Share of the photos that are recognized when they are left out; None where nothing could be left out.
-    judged : int
-        How many photos that is measured on.
-    expected : tuple of float
-        Expected accuracy now, and with 1, 2 and 5 more photos of each class; empty where it cannot be told.
-    classes : tuple of ReviewedClass
-        Those where one more photo helps most first.
-    pairs : tuple of ConfusedPair
-        The most often confused first.
-    suggestions : tuple of Suggestion
-        Photos to move or to remove, by kind, the surest first. What was kept before is not among them.
-    kept : int
-        Suggestions left out because somebody decided to keep the photo.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot import Recognizer
-    >>> rng = np.random.default_rng(0)
-    >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
-    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
-    ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
-    ...     review = birds.review()
-    >>> [(one.kind, one.photo, one.label, one.to) for one in review.suggestions if one.kind == "mixed-up"]
-    [('mixed-up', 'p18', 'wren', 'owl')]
-    """
-
-    state: int
-    accuracy: float | None
-    judged: int
-    expected: tuple[float, ...]
-    classes: tuple[ReviewedClass, ...]
-    pairs: tuple[ConfusedPair, ...]
-    suggestions: tuple[Suggestion, ...]
-    kept: int = 0
-
-    def of(self, kinds: Sequence[str], *, sure: bool = False) -> tuple[Suggestion, ...]:
-        """Return the suggestions of some kinds, all or those that are sure."""
-        return tuple(one for one in self.suggestions if one.kind in kinds and (one.sure or not sure))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +69,7 @@ class _Look:
 
     def suggestion(
         self,
-        kind: Kind,
+        kind: ReviewFinding,
         row: int,
         strength: float,
         reason: str,
@@ -238,7 +108,7 @@ def review_photos(
     found += _mixed_up(look)
     found += _harmful(look) if several else ()
     found += _outliers(look)
-    found.sort(key=lambda one: (KINDS.index(one.kind), -one.strength))
+    found.sort(key=lambda one: (FINDINGS.index(one.kind), -one.strength))
     wanted = [one for one in found if (one.photo, one.kind) not in kept]
     counts = dict(zip(names, memory.statistics.counts.tolist(), strict=True))
     classes = sorted(_classes(look, counts, curve), key=lambda one: (-one.gain, one.name))
@@ -282,8 +152,8 @@ def review_model(snapshot: Snapshot, kept: frozenset[tuple[int, str]] = frozense
 def check_kinds(kinds: Iterable[str]) -> None:
     """Refuse what is not a finding of a review."""
     for kind in kinds:
-        if kind not in KINDS:
-            raise unknown_name("finding", kind, KINDS)
+        if kind not in FINDINGS:
+            raise unknown_name("finding", kind, FINDINGS)
 
 
 def apply_suggestions(change: Change, suggestions: Iterable[Suggestion]) -> PhotoChange:

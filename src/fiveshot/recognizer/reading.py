@@ -1,0 +1,211 @@
+"""What is stored of a model's classes and photos, for everybody who looks at an open model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from fiveshot.recognizer import correction
+from fiveshot.recognizer.info import model_info, photo_infos
+from fiveshot.recognizer.names import NONE, known_name
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.store.contents import StoredClass
+from fiveshot.recognizer.store.folder import ModelFolder
+from fiveshot.recognizer.store.history import next_to_undo, read_history
+from fiveshot.recognizer.store.rows import (
+    Tables,
+    count_thumbnails,
+    photo_facts,
+    read_kept,
+    read_picture,
+    read_thumbnail,
+)
+from fiveshot.storage import FilePath
+from fiveshot.values import HistoryEntry, ModelInfo, PhotoInfo
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer._recognizer import Recognizer
+
+
+class ModelReader:
+    """Reads from the database of a model, and changes nothing.
+
+    A snapshot says which classes there are in a state; the reader says what is stored of them. The recognizer has
+    one for its own connection. The service opens one more, which does not wait for a change in progress. Threads
+    may share a reader.
+
+    Parameters
+    ----------
+    folder : ModelFolder
+        The open directory of the model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import ModelReader
+    >>> owls = np.random.default_rng(0).normal(size=(3, 320))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     reader = ModelReader.open(birds.path)
+    ...     found = [photo.id for photo in reader.photos(birds.snapshot, "owl")]
+    ...     reader.close()
+    >>> found
+    ['p1', 'p2', 'p3']
+    """
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self._folder = folder
+
+    @classmethod
+    def open(cls, path: FilePath) -> Self:
+        """Open a connection of its own to the model at a path."""
+        return cls(ModelFolder(Path(path), readonly=True))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._folder.close()
+
+    def require_model(self) -> None:
+        """Raise ``LostModelError`` unless the model still lies where it was opened."""
+        with self._folder.reading():
+            pass
+
+    def photos(self, snapshot: Snapshot, name: str) -> list[PhotoInfo]:
+        """Return the photos of a class, or of ``none of these``; photos of base classes are not stored."""
+        row = _stored(snapshot, name)
+        if row is None:
+            return []
+        with self._folder.reading() as connection:
+            facts = photo_facts(connection, row.id)
+        return photo_infos(snapshot, row, facts)
+
+    def thumbnails(self, snapshot: Snapshot, name: str) -> list[bytes]:
+        """Return the small copies of the photos of a class, where they were kept."""
+        row = _stored(snapshot, name)
+        if row is None:
+            return []
+        with self._folder.reading() as connection:
+            photos = Tables(connection, snapshot.contents.width).read_photos(row.id)
+        return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
+
+    def thumbnail(self, snapshot: Snapshot, name: str, number: int) -> bytes | None:
+        """Return the small copy of one photo of a class, counted from 0."""
+        row = _stored(snapshot, name)
+        if row is None:
+            return None
+        with self._folder.reading() as connection:
+            return read_thumbnail(connection, row.id, number)
+
+    def count_thumbnails(self, snapshot: Snapshot, names: Iterable[str]) -> dict[str, int]:
+        """Return how many photos of some classes have a small copy."""
+        rows = {name: _stored(snapshot, name) for name in names}
+        with self._folder.reading() as connection:
+            return {name: 0 if row is None else count_thumbnails(connection, row.id) for name, row in rows.items()}
+
+    def picture(self, number: int, *, kept: bool = False) -> bytes | None:
+        """Return the small copy of a photo, or its file where it was kept; None where there is none."""
+        with self._folder.reading() as connection:
+            return read_picture(connection, number, kept=kept)
+
+    def kept(self) -> frozenset[tuple[int, str]]:
+        """Return the photos that somebody decided to keep, each with the finding of a review."""
+        with self._folder.reading() as connection:
+            return read_kept(connection)
+
+    def info(self, snapshot: Snapshot) -> ModelInfo:
+        """Return what the model holds."""
+        with self._folder.reading() as connection:
+            return model_info(self._folder.path, snapshot.contents, connection)
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Return the changes, the latest first."""
+        with self._folder.reading() as connection:
+            return read_history(connection, limit=limit)
+
+    def next_to_undo(self) -> HistoryEntry | None:
+        """Return the change that ``undo`` would take back."""
+        with self._folder.reading() as connection:
+            return next_to_undo(connection)
+
+
+def thumbnails(model: Recognizer, name: str) -> list[bytes]:
+    """Return the small copies of the photos that a class was learned from, as far as they were kept.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    name : str
+        Name of the class.
+
+    Returns
+    -------
+    list of bytes
+        JPEG files, in the order in which the photos were learned.
+
+    Raises
+    ------
+    InputError
+        If there is no such class.
+
+    Examples
+    --------
+    >>> import io
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import thumbnails
+    >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+    ...     _ = colors.learn("red", Image.new("RGB", (640, 320), "red"))
+    ...     (small,) = thumbnails(colors, "red")
+    >>> Image.open(io.BytesIO(small)).size
+    (128, 64)
+    """
+    return model.reader.thumbnails(model.refresh(), known_name(name))
+
+
+def picture(model: Recognizer, id: str) -> bytes | None:
+    """Return the small copy of a learned photo.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    id : str
+        Id of the photo, such as ``p17``.
+
+    Returns
+    -------
+    bytes or None
+        A JPEG file; None where no small copy was kept, or there is no such photo.
+
+    Raises
+    ------
+    InputError
+        If this is not the id of a photo.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import picture
+    >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+    ...     _ = colors.learn("red", Image.new("RGB", (640, 320), "red"))
+    ...     picture(colors, "p1")[:2]
+    b'\\xff\\xd8'
+    """
+    (number,) = correction.photo_numbers(id, model.snapshot.contents)
+    return model.reader.picture(number)
+
+
+def _stored(snapshot: Snapshot, name: str) -> StoredClass | None:
+    """Return what is stored of a class beside the base file."""
+    contents = snapshot.contents
+    if name == NONE:
+        return contents.negatives
+    contents.require(name)
+    return contents.by_name.get(name)

@@ -1,0 +1,105 @@
+"""Photos: those that a class was learned from, what became of them, and those that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class PhotoInfo:
+    """A photo that a class was learned from.
+
+    Attributes
+    ----------
+    id : str
+        Its id, by which it can be removed or moved: ``p`` and a number that no other photo of the model ever has.
+    label : str
+        Its class.
+    added : str
+        When it was learned, in UTC.
+    sha256 : str
+        Digest of the file that was given.
+    score : float or None
+        Probability of its class against the strongest other one, by a model that has not seen the photo; None
+        where there is nothing to compare with: a single class, or a class of one photo.
+    taken_for : str or None
+        The class that it is taken for then; None where it is recognized.
+    thumbnail, kept : bool
+        Whether there is a small copy of it, and whether the file itself was kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(3, 320))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
+    ...     [photo.id for photo in birds.photos("wren")]
+    ['p4', 'p5', 'p6']
+    """
+
+    id: str
+    label: str
+    added: str
+    sha256: str
+    score: float | None = None
+    taken_for: str | None = None
+    thumbnail: bool = False
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class PhotoChange:
+    """What became of photos.
+
+    Attributes
+    ----------
+    action : {"remove", "move", "correct", "none", "review", "keep"}
+        What was done; "none": photos were learned as none of the classes.
+    ids : tuple of str
+        The photos.
+    counts : mapping of str to int
+        How many photos the classes have now that lost or got some; 0 for a class that ended with its last photo.
+        Photos of none of the classes are counted as ``none of these``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     birds.move(["p2", "p3"], to="barn owl")
+    PhotoChange(action='move', ids=('p2', 'p3'), counts={'owl': 3, 'barn owl': 2})
+    """
+
+    action: str
+    ids: tuple[str, ...]
+    counts: Mapping[str, int] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that cannot be used, and why.
+
+    Parameters
+    ----------
+    name : str
+        The image.
+    reason : str
+        Why it cannot be used.
+    code : str
+        The same in one word, for programs.
+
+    Examples
+    --------
+    >>> BadImage("cat/1.jpg", "the file is empty").reason
+    'the file is empty'
+    """
+
+    name: str
+    reason: str
+    code: str = field(default="bad_image", compare=False, repr=False)

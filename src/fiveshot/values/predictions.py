@@ -1,0 +1,93 @@
+"""What a photo shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class or a group that a photo may show, and its probability.
+
+    >>> Candidate("owl", 0.9).probability
+    0.9
+    """
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A learned photo that a photo is like: its id, its class, and the cosine of their features.
+
+    >>> Neighbor("p17", "owl", 0.93).label
+    'owl'
+    """
+
+    id: str
+    label: str
+    likeness: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The class of a photo, or its group, or that it is unlike every class.
+
+    Attributes
+    ----------
+    photo : str
+        Name of the photo.
+    label : str or None
+        Its class, or its group where that is sure and the class is not; None for no answer.
+    probability : float
+        Probability of the answer; without one, that of the best candidate.
+    candidates : tuple of Candidate
+        The most probable classes, the best first, whether the photo is known or not.
+    familiarity : float or None
+        How much the photo is like the class it is most like; None where it is not a finite number.
+    threshold : float or None
+        The familiarity below which a photo of the best class is unknown; None where nothing is rejected.
+    levels : tuple of Candidate
+        The most probable group, in it the most probable one below, down to a class. Empty where the model has no
+        groups.
+    unsure : bool
+        Whether there is no answer because none is as sure as was asked for.
+    box : tuple of four numbers, or None
+        The part of the photo that was looked at, as it was given: left, top, width, height.
+    why : tuple of Neighbor
+        The learned photos that it is most like, as many as were asked for. Of the photos of a base there are none.
+
+    Examples
+    --------
+    >>> Prediction("a.jpg", "owl", 0.9, (Candidate("owl", 0.9), Candidate("wren", 0.1)), 3.5, 2.0).unknown
+    False
+    """
+
+    DERIVED: ClassVar = ("unknown", "answer")
+
+    photo: str
+    label: str | None
+    probability: float
+    candidates: tuple[Candidate, ...]
+    familiarity: float | None
+    threshold: float | None
+    levels: tuple[Candidate, ...] = ()
+    unsure: bool = False
+    box: tuple[float, float, float, float] | None = None
+    why: tuple[Neighbor, ...] = ()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the photo is unlike every class."""
+        return self.label is None and not self.unsure
+
+    @property
+    def answer(self) -> Literal["class", "group", "unknown", "unsure"]:
+        """What kind of answer this is: ``class``, ``group``, ``unknown`` or ``unsure``."""
+        if self.label is None:
+            return "unsure" if self.unsure else "unknown"
+        # By the probability too: a class may be called like its group.
+        is_class = not self.levels or Candidate(self.label, self.probability) == self.levels[-1]
+        return "class" if is_class else "group"

@@ -1,0 +1,158 @@
+"""What a review found: confused classes, and photos to move or remove."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+ReviewFinding = Literal["mixed-up", "harmful", "duplicates", "outliers"]
+"""What a review may find about a photo."""
+FINDINGS: tuple[ReviewFinding, ...] = get_args(ReviewFinding)
+"""All of these, in the order in which they are told."""
+FOUND: dict[ReviewFinding, str] = {  # what the photos do
+    "mixed-up": "fit another class better",
+    "harmful": "keep others from being recognized",
+    "duplicates": "are there twice",
+    "outliers": "are unlike the rest of their class",
+}
+"""Each of them in words."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A photo that somebody should look at, and what would follow.
+
+    Attributes
+    ----------
+    kind : {"mixed-up", "harmful", "duplicates", "outliers"}
+        What was found.
+    photo, label : str
+        Id of the photo, and its class.
+    action : {"move", "remove"}
+        What applying the suggestion does.
+    to : str or None
+        The class to move the photo to.
+    beside : str or None
+        Id of the photo to look at beside it: the one it repeats, or the most alike of the other class.
+    strength : float
+        From 0 to 1: how strong the finding is, within its kind.
+    reason : str
+        A sentence.
+    sure : bool
+        Whether it is followed where all of its kind are to be: if not, somebody should decide about this photo.
+
+    Examples
+    --------
+    >>> Suggestion("mixed-up", "p7", "owl", "move", "wren", "p2", 0.98, "it fits 'wren' better").action
+    'move'
+    """
+
+    kind: ReviewFinding
+    photo: str
+    label: str
+    action: Literal["move", "remove"]
+    to: str | None
+    beside: str | None
+    strength: float
+    reason: str
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class ReviewedClass:
+    """A class: photos, accuracy when they are left out, and expected accuracies with 1, 2 and 5 photos more.
+
+    ``accuracy`` is None for a single photo. ``expected`` begins with the accuracy expected now; it is empty where
+    there is nothing to be confused with. ``gain`` is what one more photo is expected to bring.
+
+    >>> ReviewedClass("owl", photos=5, accuracy=0.8).accuracy
+    0.8
+    """
+
+    name: str
+    photos: int
+    accuracy: float | None
+    expected: tuple[float, ...] = ()
+    gain: float = 0.0
+
+
+@dataclass(frozen=True)
+class TellingPhoto:
+    """A photo that was taken for another class when it was left out, and the photo of that class most like it.
+
+    >>> TellingPhoto("p7", "owl", "wren", 0.6, beside="p2").taken_for
+    'wren'
+    """
+
+    photo: str
+    label: str
+    taken_for: str
+    probability: float
+    beside: str | None
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Two classes whose photos were taken for each other, and the photos that tell.
+
+    >>> ConfusedPair(("owl", "wren"), 3, ()).count
+    3
+    """
+
+    classes: tuple[str, str]
+    count: int
+    photos: tuple[TellingPhoto, ...]
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a model's photos say of each other.
+
+    Attributes
+    ----------
+    state : int
+        State of the model that was looked at.
+    accuracy : float or None
+        Share of the photos that are recognized when they are left out; None where nothing could be left out.
+    judged : int
+        How many photos that is measured on.
+    expected : tuple of float
+        Expected accuracy now, and with 1, 2 and 5 more photos of each class; empty where it cannot be told.
+    classes : tuple of ReviewedClass
+        Those where one more photo helps most first.
+    pairs : tuple of ConfusedPair
+        The most often confused first.
+    suggestions : tuple of Suggestion
+        Photos to move or to remove, by kind, the surest first. What was kept before is not among them.
+    kept : int
+        Suggestions left out because somebody decided to keep the photo.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import review
+    >>> rng = np.random.default_rng(0)
+    >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
+    ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
+    ...     found = review(birds)
+    >>> [(one.kind, one.photo, one.label, one.to) for one in found.suggestions if one.kind == "mixed-up"]
+    [('mixed-up', 'p18', 'wren', 'owl')]
+    """
+
+    state: int
+    accuracy: float | None
+    judged: int
+    expected: tuple[float, ...]
+    classes: tuple[ReviewedClass, ...]
+    pairs: tuple[ConfusedPair, ...]
+    suggestions: tuple[Suggestion, ...]
+    kept: int = 0
+
+    def of(self, kinds: Sequence[str], *, sure: bool = False) -> tuple[Suggestion, ...]:
+        """Return the suggestions of some kinds, all or those that are sure."""
+        return tuple(one for one in self.suggestions if one.kind in kinds and (one.sure or not sure))
