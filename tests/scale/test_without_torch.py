@@ -1,4 +1,4 @@
-"""With the embedded backbone, vectors, statistics and models of a cluster need neither PyTorch nor scikit-learn."""
+"""With the embedded backbone, vectors, statistics and models of a cluster need no PyTorch and no scikit-learn."""
 
 from __future__ import annotations
 
