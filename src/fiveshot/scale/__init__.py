@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 # Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
-_MODULES = ("cluster", "_jobs", "_catalog", "_reductions", "_models", "_extraction", "_statistics")
+# The last imports scikit-learn.
+_MODULES = ("cluster", "_catalog", "_reductions", "_models", "_extraction", "_statistics", "_jobs")
 
 
 def __getattr__(name: str) -> Any:
