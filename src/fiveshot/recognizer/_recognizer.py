@@ -464,7 +464,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
+        >>> owls = 1 + np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     report = birds.learn_features("wren", -owls)

@@ -17,7 +17,7 @@ from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
 from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers, near_pairs
-from fiveshot.recognizer.recognition._held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
+from fiveshot.recognizer.recognition._held_out import Judged, LearningCurve, Leaving, Values
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id
@@ -230,7 +230,7 @@ def review_photos(
     """
     leaving = Leaving(head, memory, photos, known)
     several = len(leaving.labels) > 1
-    judged = leaving.judge() if several else nothing_judged(len(photos.labels))
+    judged = leaving.judge()
     names = [str(name) for name in python_labels(leaving.labels)]
     look = _Look(ids, names, leaving, judged, unit_rows(leaving.embedded))
     curve = leaving.curve(np.random.default_rng(seed)) if several else None
@@ -352,8 +352,7 @@ def _pairs(look: _Look) -> list[ConfusedPair]:
 def _mixed_up(look: _Look) -> Iterator[Suggestion]:
     """Find photos that fit another class better, by the probability that is left to their own."""
     judged = look.judged
-    both = judged.own + judged.rival
-    share = np.divide(judged.own, both, out=np.full(len(both), np.nan), where=both > 0)
+    share = judged.share
     for row in np.flatnonzero(share < LIKELY).tolist():
         code = int(judged.taken_for[row])
         reason = f"left out, it is taken for {look.names[code]!r} ({100 * judged.rival[row]:.0f} %)"
@@ -370,7 +369,7 @@ def _harmful(look: _Look) -> Iterator[Suggestion]:
         mates = set(leaving.rows[int(leaving.codes[row])].tolist()) - gone
         if len(mates) < FEWEST:  # one of the others could not be left out any more
             continue
-        after = leaving.judge(gone | {row})
+        after = leaving.judge(without=gone | {row})
         others = before.known & after.known
         gained = int(after.right[others].sum()) - int(before.right[others].sum())
         if gained < 1 or not _surer(before.own[others], after.own[others]):
