@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
-from fiveshot.recognizer import ConflictError, Recognizer
+from fiveshot.recognizer import ConflictError, PhotoRecord, Recognizer
 from fiveshot.recognizer.recognition._held_out import Leaving
 from fiveshot.recognizer.review import review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.store.rows import number_bytes
 
 BIRDS = ("crow", "owl", "swift", "wren")
 
@@ -77,6 +79,102 @@ def test_what_is_kept_is_not_suggested_again_until_that_is_undone(birds: Recogni
     assert missing.value.code == "no_photo"
     with pytest.raises(InputError):
         birds.keep(["p24"], "boring")
+
+
+def test_nothing_is_suggested_about_photos_that_somebody_moved_or_corrected(birds: Recognizer) -> None:
+    birds.move("p24", to="swift")  # wrong, but somebody said so
+    assert "p24" not in {one.photo for one in birds.review().suggestions}
+    assert "p24" in {one.photo for one in birds.review(kept=True).suggestions}
+    birds.undo()
+    assert "p24" in {
+        one.photo for one in birds.review().suggestions
+    }  # it is in the class again where nobody put it
+    wren = photos("wren", 8, width=48)[7]
+    sha256 = hashlib.sha256(number_bytes(wren)).hexdigest()
+    birds.correct_seen([PhotoRecord(sha256, wren)], "swift")
+    (told,) = [one.id for one in birds.photos("swift") if one.sha256 == sha256]
+    assert told not in {one.photo for one in birds.review().suggestions}
+    assert told in {one.photo for one in birds.review(kept=True).suggestions}
+
+
+def test_a_decision_holds_until_the_class_changes_much(birds: Recognizer) -> None:
+    birds.keep("p24", "mixed-up")
+    more = photos("wren", 30, width=48, seed=3)
+    birds.learn_features("wren", more[:6], add=True)  # 7 photos, then 13
+    assert "p24" not in {one.photo for one in birds.review().suggestions}
+    birds.learn_features("wren", more[6:7], add=True)  # 14
+    assert "p24" in {one.photo for one in birds.review().suggestions}
+    birds.keep("p24", "mixed-up")
+    assert "p24" not in {one.photo for one in birds.review().suggestions}
+    birds.remove([one.id for one in birds.photos("wren") if one.id != "p24"][:7])
+    assert "p24" in {one.photo for one in birds.review().suggestions}
+
+
+def test_two_people_decide_at_once(birds: Recognizer) -> None:
+    with Recognizer.open(birds.path) as elsewhere:
+        found = birds.review()
+        elsewhere.keep("p24", "mixed-up")
+        birds.keep("p24", "outliers")  # once more does no harm
+        assert "p24" not in {one.photo for one in birds.review().suggestions}
+        elsewhere.move(all_of="wren", to="owl")
+        with pytest.raises(InputError):
+            birds.apply(found.of(["mixed-up"]))
+
+
+def test_what_a_suggestion_rests_on_is_said_and_few_photos_make_none_firm(birds: Recognizer) -> None:
+    (mixed,) = birds.review().of(["mixed-up"])
+    assert mixed.firm
+    assert mixed.reason == "5 of the 5 nearest photos are of 'owl'; left out, it is called 'owl' with over 99 %"
+    (twice,) = birds.review().of(["duplicates"])
+    assert twice.firm
+    birds.remove([one.id for one in birds.photos("owl")][:3])  # two owls are left
+    (mixed,) = birds.review().of(["mixed-up"])
+    assert (mixed.to, mixed.firm) == ("owl", False)
+    assert mixed.reason.startswith("2 of the 5 nearest photos are of 'owl'; left out, it is called 'owl' with ")
+    assert birds.review().of(["mixed-up"], firm=True) == ()
+
+
+def test_a_hard_photo_is_shown_and_not_firm(tmp_path: Path) -> None:
+    """A photo between two classes: it fits the other one a little better, and nobody can tell from it alone."""
+    owls, wrens = photos("owl", 8, width=48), photos("wren", 8, width=48)
+    between = (0.45 * wrens[7] + 0.55 * owls[7])[None]
+    with new_model(tmp_path / "birds", head="unbiased-lda", width=48) as model:
+        for name in ("crow", "swift", "kite", "rook"):
+            model.learn_features(name, photos(name, 6, width=48))
+        model.learn_features("owl", owls[:5])
+        model.learn_features("wren", np.concatenate([wrens[:5], between]))
+        told = [one for one in model.review().suggestions if one.label == "wren"]
+    assert told
+    assert not any(one.firm for one in told)
+
+
+def alike(tmp_path: Path) -> Recognizer:
+    """Two names for one bird, and three other classes."""
+    model = new_model(tmp_path / "alike", head="unbiased-lda", width=48)
+    for name in ("crow", "swift", "wren"):
+        model.learn_features(name, photos(name, 6, width=48))
+    both = photos("owl", 10, width=48, seed=1)
+    model.learn_features("barn owl", both[::2])
+    model.learn_features("owl", both[1::2])
+    return model
+
+
+def test_two_classes_that_look_like_one_are_told_once(tmp_path: Path) -> None:
+    with alike(tmp_path) as model:
+        found = model.review()
+        (pair,) = [one for one in found.pairs if one.alike]
+        assert pair.classes == ("barn owl", "owl")
+        assert pair.advice.startswith("these two are told apart no better than by chance (")
+        assert pair.advice.endswith("join them, or add photos that differ")
+        assert not [one for one in found.of(["mixed-up"]) if {one.label, one.to} == {"owl", "barn owl"}]
+        right = sum(one.taken_for is None for name in pair.classes for one in model.photos(name))
+        assert f"({right} of 10 photos left out" in pair.advice
+        model.move(all_of="barn owl", to="owl")
+        assert not any(one.alike for one in model.review().pairs)
+
+
+def test_classes_that_differ_are_not_called_alike(birds: Recognizer) -> None:
+    assert not any(one.alike for one in birds.review().pairs)
 
 
 def test_a_photo_that_was_moved_meanwhile_is_left_alone(birds: Recognizer) -> None:

@@ -36,6 +36,10 @@ Ids = Annotated[
         help="Photos: ids such as p17 ('fiveshot show MODEL NAME' lists them), or the files that were learned.",
     ),
 ]
+MovedIds = Annotated[
+    list[str] | None,
+    Argument(metavar="ID", help="Photos: ids such as p17, or the files that were learned."),
+]
 Of = Annotated[
     str | None,
     Option(
@@ -359,7 +363,6 @@ def remove(
 
 def move(
     model: options.Model,
-    ids: Ids,
     to: Annotated[
         str,
         Option(
@@ -368,19 +371,36 @@ def move(
             autocompletion=completion.classes,
         ),
     ],
+    ids: MovedIds = None,
     of: Of = None,
+    all_of: Annotated[
+        str | None,
+        Option(
+            "--all-of",
+            metavar="NAME",
+            help="Join this class with --to: all of its photos move.",
+            autocompletion=completion.classes,
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Give photos to another class, as if they had been learned for it.
+    """Give photos to another class, as if they had been learned for it; or join two classes.
 
     Example: fiveshot move birds p17 p21 --to wren
+
+    Example: fiveshot move birds --all-of "barn owl" --to owl
     """
     with answering_with("move", model, as_json=as_json) as (answer, recognizer):
         known = recognizer.snapshot.classes
-        done = recognizer.move(_ids(answer, recognizer, ids), to=to, of=of)
+        if all_of is None:
+            done = recognizer.move(_ids(answer, recognizer, ids or []), to=to, of=of)
+        else:
+            done = recognizer.move(ids or (), to=to, of=of, all_of=all_of)
         answer.result = done.as_dict() | {"to": to}
         answer.say(f"moved {_photos(done)} to {to}")
         tell_counts(answer, done)
+        if all_of is not None:
+            answer.say(f"take it back with: {command('undo', model)}")
         note_misspelled(answer, done.counts, known, model)
 
 

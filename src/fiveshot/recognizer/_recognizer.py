@@ -848,7 +848,9 @@ class Recognizer:
         with self._model.change() as change:
             return correction.remove_photos(change, ids, of=of, for_good=for_good)
 
-    def move(self, ids: str | Iterable[str], *, to: str, of: str | None = None) -> PhotoChange:
+    def move(
+        self, ids: str | Iterable[str] = (), *, to: str, of: str | None = None, all_of: str | None = None
+    ) -> PhotoChange:
         """Give photos to another class: afterwards the model equals one that had learned them there.
 
         Photos keep their ids. A class that gives its last photo away ends.
@@ -861,6 +863,8 @@ class Recognizer:
             Name of the class that gets them, known or new; or ``none of these``.
         of : str, optional
             The class that they are taken to be in; if one is in another by now, nothing is done.
+        all_of : str, optional
+            In the place of ids: a class to join with ``to``, which must be known. All of its photos move.
 
         Returns
         -------
@@ -870,7 +874,7 @@ class Recognizer:
         Raises
         ------
         InputError
-            If there is no such photo, or it is in that class already.
+            If there is no such photo or class, or it is in that class already.
         ConflictError
             If a photo is not in the class ``of``.
 
@@ -883,12 +887,19 @@ class Recognizer:
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     birds.move(["p1", "p2"], to="wren").counts
+        ...     birds.move(all_of="owl", to="wren").counts
         {'owl': 3, 'wren': 7}
+        {'owl': 0, 'wren': 10}
         """
         from fiveshot.recognizer import correction
 
+        if all_of is None:
+            with self._model.change() as change:
+                return correction.move_photos(change, ids, target_name(to), of=of)
+        if ids or of is not None:
+            raise InputError("all_of moves all photos of a class", hint="give either ids or all_of")
         with self._model.change() as change:
-            return correction.move_photos(change, ids, target_name(to), of=of)
+            return correction.join_class(change, known_name(all_of), known_name(to))
 
     def correct(self, photos: PhotoInputs, name: str, *, progress: Progress | None = None) -> PhotoChange:
         """Say what photos show: what is new is learned, what was learned for something else is moved.
@@ -1111,7 +1122,10 @@ class Recognizer:
             return apply_suggestions(change, suggestions)
 
     def keep(self, ids: str | Iterable[str], finding: str) -> PhotoChange:
-        """Remember that photos stay as they are: a review does not suggest them again for this finding.
+        """Remember that photos stay as they are: a review does not suggest them again.
+
+        That holds until their class changes much: until it has twice as many photos, or half of them. Photos that
+        were moved or corrected are not suggested again either.
 
         Parameters
         ----------

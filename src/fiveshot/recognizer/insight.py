@@ -259,9 +259,18 @@ def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
     >>> find_outliers(np.array([[1.0, 0.1], [1.0, 0.2], [1.0, 0.0], [1.0, -0.1], [-0.2, 1.0]]))
     [4]
     """
+    return [int(row) for row in np.flatnonzero(outlier_gaps(X, center=center) > OUTLIER_GAP)]
+
+
+def outlier_gaps(X: Floats, *, center: Floats | None = None) -> Floats:
+    """Return how much less like the rest each row is than the other rows are, (n,); of few rows nobody can tell.
+
+    >>> outlier_gaps(np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(2).tolist()
+    [-0.28, -0.28, -0.28, 1.0]
+    """
     n = len(X)
     if n < OUTLIERS_FROM:
-        return []
+        return np.full(n, -np.inf, X.dtype)
     unit = unit_rows(X if center is None else X - center)
     total = unit.sum(axis=0)
     gram, to_total = unit @ unit.T, unit @ total  # (n, n), (n,)
@@ -272,7 +281,8 @@ def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
     likeness = products / np.sqrt(np.maximum(squares, 1e-12))
     own = likeness.diagonal()
     others = (likeness.sum(axis=1) - own) / (n - 1)
-    return [int(row) for row in np.flatnonzero(others - own > OUTLIER_GAP)]
+    gaps: Floats = others - own
+    return gaps
 
 
 def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, float]]:
