@@ -3,13 +3,14 @@
     python benchmarks/review.py cub200=embedded:cub200 cifar100=/work/shared/data/cifar100-fscil.npz
 
 Models of 10 and 20 classes, learned from 5 and 10 training photos a class, of which 0, 5 or 10 % have the label of
-another class of the model on purpose; and 20 classes beside a base of 30. A firm suggestion to move a photo is
-right if it leads to the class that the photo shows, one to remove a photo if its label is wrong. Accuracy is that
-of test photos, before and after everything firm was applied; ± is the standard error of the mean difference over
-draws. What makes a suggestion firm was chosen with ``--half fit``, on the first half of the classes. All figures
-are of the other half. An .npz of CIFAR-100 images is extracted first, as ``no_base.py`` does it; a file that is
-not there is left out. The exit status is 1 where fewer than 90 % are right, more than 1 % of the photos are
-touched without any wrong label, or accuracy falls by more than two standard errors.
+another class of the model on purpose; 20 classes beside a base of 30; and look-alikes: a class and the seven that
+are most like it. A firm suggestion to move a photo is right if it leads to the class that the photo shows, one to
+remove a photo if its label is wrong. Accuracy is that of test photos, before and after everything firm was
+applied; ± is the standard error of the mean difference over draws. What makes a suggestion firm was chosen on the
+first half of the classes (``--half fit``). All figures are of the other half. An .npz of CIFAR-100 images is
+extracted first, as ``no_base.py`` does it; a file that is not there is left out. The exit status is 1 where fewer
+than 90 % are right, more than 1 % of the photos are touched without any wrong label, or accuracy falls by more
+than two standard errors.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from no_base import opened
 from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
+from fiveshot.core.arrays import unit_rows
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer.review import MORE, Review, applicable, review_photos
@@ -43,13 +45,23 @@ class Setting:
     classes: int
     photos: int
     base: int = 0  # classes
+    alike: bool = False
 
     @property
     def title(self) -> str:
-        return f"{self.classes} x {self.photos}" + (f", base of {self.base}" if self.base else "")
+        base = f", base of {self.base}" if self.base else ""
+        return f"{self.classes}{' look-alikes' if self.alike else ''} x {self.photos}{base}"
 
 
-SETTINGS = (Setting(10, 5), Setting(20, 5), Setting(10, 10), Setting(20, 10), Setting(20, 5, BASE_CLASSES))
+SETTINGS = (
+    Setting(10, 5),
+    Setting(20, 5),
+    Setting(10, 10),
+    Setting(20, 10),
+    Setting(20, 5, BASE_CLASSES),
+    Setting(8, 5, alike=True),
+    Setting(8, 10, alike=True),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +106,8 @@ def halves(features: FeatureSet, half: str) -> NDArray[np.int64]:
 def draw(features: FeatureSet, setting: Setting, half: str, seed: int) -> Draw:
     rng = np.random.default_rng([seed, setting.classes, setting.photos, setting.base])
     of_half = rng.permutation(halves(features, half))
+    if setting.alike:
+        of_half = nearest_first(features, of_half)
     chosen, base = of_half[: setting.classes], of_half[setting.classes : setting.classes + setting.base]
     names = np.array([f"class {label:03}" for label in range(len(features.class_names))])
     train, test = np.asarray(features.train_y), np.asarray(features.test_y)
@@ -113,6 +127,14 @@ def draw(features: FeatureSet, setting: Setting, half: str, seed: int) -> Draw:
         names[test[asked]],
         None if known is None else (of(known), names[train[known]]),
     )
+
+
+def nearest_first(features: FeatureSet, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return classes in the order of how much the mean of their training photos is like that of the first."""
+    train = np.asarray(features.train_y)
+    means = np.stack([np.asarray(features.train_x[train == label], np.float32).mean(axis=0) for label in labels])
+    unit = unit_rows(means - means.mean(axis=0))
+    return labels[np.argsort(-(unit @ unit[0]), kind="stable")]
 
 
 def mislabeled(y: Names, share: float, rng: np.random.Generator) -> Names:

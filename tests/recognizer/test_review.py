@@ -148,6 +148,20 @@ def test_a_hard_photo_is_shown_and_not_firm(tmp_path: Path) -> None:
     assert not any(one.firm for one in told)
 
 
+def test_nothing_is_firm_about_classes_that_are_hardly_recognized(tmp_path: Path) -> None:
+    """The same wrong photo, first beside owls of one kind, then beside owls that are taken for something else."""
+    crows, owls = photos("crow", 12, width=48), photos("owl", 8, width=48)
+    for own, firm in ((crows[:5], True), (np.concatenate([crows[:2], photos("swift", 9, width=48)[6:]]), False)):
+        with new_model(tmp_path / f"birds {firm}", head="unbiased-lda", width=48) as model:
+            for name in ("swift", "kite", "rook", "jay"):
+                model.learn_features(name, photos(name, 6, width=48))
+            model.learn_features("owl", owls[:6])
+            model.learn_features("crow", np.concatenate([own, owls[7:]]))  # its last photo shows an owl
+            wrong = model.photos("crow")[-1].id
+            (told,) = [one for one in model.review().of(["mixed-up"]) if one.photo == wrong]
+        assert (told.to, told.firm) == ("owl", firm)
+
+
 def alike(tmp_path: Path) -> Recognizer:
     """Two names for one bird, and three other classes."""
     model = new_model(tmp_path / "alike", head="unbiased-lda", width=48)

@@ -34,11 +34,13 @@ FOUND: dict[Kind, str] = {  # what the photos do
 MORE = (1, 2, 5)  # photos more, of which the gain is told
 LIKELY = 0.2  # share of its own class, against the other, below which somebody should look at a photo
 # What makes a suggestion firm, chosen on one half of the classes of CUB-200 and CIFAR-100 so that at least 9 of 10
-# are right, and measured on the other half (benchmarks/review.py). A photo is moved where its own class has less
-# than this share, and so many of the nearest photos are of the other class. It is removed where it is so much less
-# like its class than the other photos are.
-FIRM_SHARE, NEAREST, FIRM_NEAREST = 1 / 3000, 5, 3
-FIRM_GAP = 0.6
+# are right, also where classes look alike, and measured on the other half (benchmarks/review.py). A photo is moved
+# where its own class has less than this share, so many of the nearest photos are of the other class, it is so much
+# more like that one (mean cosine), and of both classes this share of the other photos is recognized when left out.
+# It is removed where it is so much less like its class than the other photos are, and these are recognized.
+FIRM_SHARE, NEAREST, FIRM_NEAREST, FIRM_LIKENESS = 1 / 8000, 5, 3, 0.3
+FIRM_RECOGNIZED = 0.6
+FIRM_GAP = 0.7
 ALIKE_FROM = 3  # photos of each of two classes from which on they may be called alike
 FEWEST = 3  # photos of a class from which on one may be called harmful
 TRIED, TRIED_AT_ONCE = 40, 8000  # photos whose harm is tried at most; fewer where there are many classes
@@ -213,6 +215,17 @@ class _Look:
         likeness[row] = -np.inf
         nearest: Rows = self.leaving.codes[np.argsort(-likeness, kind="stable")[: min(NEAREST, len(likeness) - 1)]]
         return nearest
+
+    def likeness(self, row: int, code: int) -> float:
+        """Return how much a photo is like the photos of a class, itself left out: the mean cosine."""
+        rows = self.leaving.rows[code]
+        return float((self.unit[rows[rows != row]] @ self.unit[row]).mean())
+
+    def is_recognized(self, code: int, but: int) -> bool:
+        """Tell whether most photos of a class, one left out, are recognized when they are left out."""
+        rows = self.leaving.rows[code]
+        rows = rows[(rows != but) & self.judged.known[rows]]
+        return len(rows) > 0 and float(self.judged.right[rows].mean()) >= FIRM_RECOGNIZED
 
     def called(self, row: int) -> str:
         """Say what a photo is called when it is left out."""
@@ -418,7 +431,14 @@ def _mixed_up(look: _Look, alike: set[tuple[str, str]]) -> Iterator[Suggestion]:
             continue
         votes = int((near == code).sum())
         reason = f"{votes or 'none'} of the {len(near)} nearest photos are of {to!r}; {look.called(row)}"
-        firm = bool(share[row] < FIRM_SHARE) and votes >= FIRM_NEAREST
+        own = int(look.leaving.codes[row])
+        firm = (
+            bool(share[row] < FIRM_SHARE)
+            and votes >= FIRM_NEAREST
+            and look.is_recognized(own, but=row)
+            and look.is_recognized(code, but=row)
+            and look.likeness(row, code) - look.likeness(row, own) > FIRM_LIKENESS
+        )
         strength = float(1 - judged.own[row])
         yield look.suggestion("mixed-up", row, strength, reason, to=to, beside=look.beside(row, code), firm=firm)
 
@@ -477,7 +497,8 @@ def _outliers(look: _Look) -> Iterator[Suggestion]:
             row = int(rows[place])
             reason = f"it is unlike the other {len(rows) - 1} photos of {look.names[code]!r}; {look.called(row)}"
             wrong = bool(look.judged.known[row] and not look.judged.right[row])
-            firm = wrong and center is not None and bool(gaps[place] > FIRM_GAP)
+            clear = center is not None and bool(gaps[place] > FIRM_GAP)
+            firm = wrong and clear and look.is_recognized(code, but=row)
             yield look.suggestion("outliers", row, float(min(gaps[place], 1.0)), reason, firm=firm)
 
 
