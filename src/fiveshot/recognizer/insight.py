@@ -172,10 +172,9 @@ def _with_scores(
     report: LearnReport, judged: Judged, labels: Sequence[str], photos: Sequence[PhotoRecord]
 ) -> LearnReport:
     recognized, taken_for = judged.right, judged.taken_for
-    # The class that takes most photos, and with none taken the one that comes nearest on the whole.
+    # The class that takes most photos, and with none taken the one that most often comes nearest.
     taken = np.bincount(taken_for[~recognized], minlength=len(labels))
-    near = taken if taken.any() else np.bincount(taken_for, judged.rival + 1e-12, minlength=len(labels))
-    nearest = int(near.argmax())
+    nearest = int((taken if taken.any() else np.bincount(taken_for, minlength=len(labels))).argmax())
     separability = float(judged.share.mean())
     last = slice(len(recognized) - len(photos), None)  # rows before were learned earlier
     confused = (~recognized & (taken_for == nearest))[last]
