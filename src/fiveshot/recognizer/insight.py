@@ -265,7 +265,7 @@ def outlier_gaps(X: Floats, *, center: Floats | None = None) -> Floats:
     """Return how much less like the rest each row is than the other rows are, (n,); of few rows nobody can tell.
 
     >>> outlier_gaps(np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(2).tolist()
-    [-0.28, -0.28, -0.28, 1.0]
+    [-0.42, -0.42, -0.42, 1.0]
     """
     n = len(X)
     if n < OUTLIERS_FROM:
