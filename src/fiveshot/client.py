@@ -312,9 +312,11 @@ class Client:
         body = {"ids": list(ids), "of": of, "for_good": for_good}
         return _made(PhotosMade, self._json("POST", "/v1/photos/remove", json=body))
 
-    def move(self, ids: Iterable[str], *, to: str, of: str | None = None) -> PhotosMade:
-        """Give photos to another class, known or new."""
-        body = {"ids": list(ids), "to": to, "of": of}
+    def move(
+        self, ids: Iterable[str] = (), *, to: str, of: str | None = None, all_of: str | None = None
+    ) -> PhotosMade:
+        """Give photos to another class, known or new; or with ``all_of`` all photos of a class to a known one."""
+        body = {"ids": list(ids) or None, "to": to, "of": of, "all_of": all_of}
         return _made(PhotosMade, self._json("POST", "/v1/photos/move", json=body))
 
     def rename(self, old: str, new: str) -> ChangeMade:
@@ -372,7 +374,7 @@ class Client:
         return _made(Review, self._json("GET", "/v1/review", params={"kept": kept}))
 
     def keep(self, ids: Iterable[str], finding: str) -> PhotosMade:
-        """Keep photos: a review does not suggest them again for this finding."""
+        """Keep photos: a review does not suggest them again until their class changes much."""
         body = {"ids": list(ids), "finding": finding}
         return _made(PhotosMade, self._json("POST", "/v1/review/keep", json=body))
 
@@ -384,7 +386,7 @@ class Client:
         finding : {"mixed-up", "harmful", "duplicates", "outliers"}
             Which suggestions.
         ids : iterable of str, optional
-            The photos; all that the finding is about unless given.
+            The photos; all that the finding is firm about unless given.
         state : int, optional
             State of the review: nothing is done if the model was changed since.
 

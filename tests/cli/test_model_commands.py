@@ -706,6 +706,50 @@ def test_a_review_shows_asks_and_applies(run: Run, answer: Any, model: Path) -> 
     assert run("review", model, "--apply", "boring")[0] == 1
 
 
+def test_what_is_not_firm_is_shown_and_not_applied(run: Run, answer: Any, model: Path) -> None:
+    for photo in answer("show", model, "owl")["photos"][2:]:
+        answer("remove", model, photo["id"])
+    answer("learn", model, "wren", "test/owl/0.png", "--add")  # two owls are too few to be sure
+    (mixed,) = [one for one in answer("review", model)["review"]["suggestions"] if one["kind"] == "mixed-up"]
+    assert (mixed["to"], mixed["firm"]) == ("owl", False)
+    printed = run("review", model)[1]
+    assert (
+        f"{mixed['photo']} of wren: look at this, perhaps move to owl; 2 of the 5 nearest photos are of "
+        in printed
+    )
+    assert "--apply mixed-up" not in printed
+    status, printed, said = run("review", model, "--apply", "mixed-up", "--yes")
+    assert (status, "the model did not change" in printed, "left for you to decide" in said) == (0, True, True)
+    assert answer("show", model, "wren")["class"]["photos"] == 8
+
+
+def test_what_was_moved_by_hand_is_not_suggested_again(answer: Any, model: Path) -> None:
+    answer("learn", model, "wren", "test/owl/0.png", "--add")
+    (mixed,) = [one for one in answer("review", model)["review"]["suggestions"] if one["kind"] == "mixed-up"]
+    answer("move", model, mixed["photo"], "--to", "kite")
+    suggested = answer("review", model)["review"]["suggestions"]
+    assert mixed["photo"] not in [one["photo"] for one in suggested]
+    again = answer("review", model, "--kept")["review"]["suggestions"]
+    assert mixed["photo"] in [one["photo"] for one in again]
+
+
+def test_classes_are_joined(run: Run, answer: Any, model: Path) -> None:
+    status, _, said = run("rename", model, "owl", "wren")
+    assert (status, "fiveshot move MODEL --all-of owl --to wren" in said) == (1, True)
+    done = answer("move", model, "--all-of", "owl", "--to", "wren")
+    assert (len(done["ids"]), done["counts"]) == (7, {"owl": 0, "wren": 14})
+    assert names(answer, model) == ["kite", "wren"]
+    printed = run("move", model, "--all-of", "kite", "--to", "wren")[1].splitlines()
+    assert printed[1:] == ["kite: gone, as it has no photos left", "wren: 21 photos now", printed[-1]]
+    assert printed[-1] == f"take it back with: fiveshot undo {model}"
+    answer("undo", model)
+    answer("undo", model)
+    assert names(answer, model) == ["kite", "owl", "wren"]
+    assert run("move", model, "--all-of", "owl", "--to", "hawk")[0] == 1
+    assert run("move", model, "p1", "--all-of", "owl", "--to", "wren")[0] == 1
+    assert run("move", model, "--to", "wren")[0] == 1
+
+
 def test_predictions_say_why(run: Run, answer: Any, model: Path) -> None:
     (one,) = answer("predict", model, "photos/owl/0.png", "--why")["predictions"]
     assert [near["label"] for near in one["why"]] == ["owl"] * 3

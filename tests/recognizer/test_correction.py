@@ -80,6 +80,68 @@ def test_a_corrected_model_equals_one_that_learned_so(
     assert model.check() == []
 
 
+@pytest.mark.parametrize("head", ["unbiased-lda", "c-fecam", "ncm"])
+@pytest.mark.parametrize("to", ["rook", "jay"])
+def test_joined_classes_equal_one_that_learned_all(make: Callable[..., Recognizer], head: str, to: str) -> None:
+    owls, rooks = photos("owl", 6), photos("rook", 5)
+    model = make(head=head, base=BASE)
+    model.learn_features("owl", owls)
+    model.learn_features("rook", rooks)
+    before, said = held(model), answers(model)
+    done = model.move(all_of="owl", to=to)
+    assert (len(done.ids), done.counts) == (6, {"owl": 0, to: 11 if to == "rook" else 36})
+    fresh = make("fresh", head=head, base=BASE)
+    fresh.learn_features("rook", rooks)
+    fresh.learn_features(to, owls, add=True)
+    assert contents(model) == contents(fresh)
+    assert answers(model) == answers(fresh)
+    assert model.history(1)[0].action == "move"
+    model.undo()
+    assert held(model) == before
+    assert answers(model) == said
+    assert model.check() == []
+
+
+def test_what_cannot_be_joined_is_refused(make: Callable[..., Recognizer]) -> None:
+    model = make(base=BASE)
+    model.learn_features("owl", photos("owl"))
+    model.learn_features("rook", photos("rook"))
+    before = held(model)
+    for wanted, code in (
+        ({"all_of": "owl", "to": "owl"}, "same_class"),
+        ({"all_of": "owl", "to": "kite"}, "no_class"),
+        ({"all_of": "kite", "to": "owl"}, "no_class"),
+        ({"all_of": "jay", "to": "owl"}, "base_photos"),
+        ({"all_of": "jay", "to": "ani"}, "base_photos"),
+        ({"all_of": "owl", "to": "none of these"}, "reserved_name"),
+        ({"ids": ["p1"], "all_of": "owl", "to": "rook"}, "bad_input"),
+    ):
+        with pytest.raises(InputError) as refused:
+            model.move(**wanted)
+        assert refused.value.code == code, wanted
+    with pytest.raises(InputError) as taken:
+        model.rename("owl", "rook")
+    assert "fiveshot move MODEL --all-of owl --to rook" in taken.value.hint
+    assert held(model) == before
+
+
+def test_two_people_join_at_once(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    for name in ("owl", "rook", "wren"):
+        model.learn_features(name, photos(name))
+    with Recognizer.open(model.path) as elsewhere:
+        elsewhere.move(all_of="owl", to="rook")
+        with pytest.raises(InputError) as gone:
+            model.move(all_of="owl", to="wren")
+        assert gone.value.code == "no_class"
+        model.move(all_of="rook", to="wren")
+        assert len(elsewhere.photos("wren")) == 15
+        elsewhere.undo()
+        model.undo()
+    assert [len(model.photos(name)) for name in ("owl", "rook", "wren")] == [5, 5, 5]
+    assert model.check() == []
+
+
 def test_each_change_is_undone_to_the_bit(make: Callable[..., Recognizer]) -> None:
     model = make(base=BASE, options=Options(keep_photos=True))
     model.learn_features("owl", photos("owl"), thumbnails=[picture()] * 5, originals=[picture()] * 5)

@@ -38,6 +38,33 @@ def service(start: START) -> Live:
     return running
 
 
+def test_classes_are_joined(service: Live) -> None:
+    def move(**wanted: object) -> httpx.Response:
+        return service.client.post("/v1/photos/move", json=wanted)
+
+    taken = service.client.patch("/v1/classes/red", json={"name": "green"})
+    assert refused(taken, 409) == "name_taken"
+    assert "POST /v1/photos/move" in taken.json()["hint"]
+    done = move(all_of="red", to="green").json()
+    assert (done["action"], len(done["ids"]), done["counts"]) == ("move", 5, {"red": 0, "green": 10})
+    assert refused(move(all_of="red", to="blue"), 404) == "no_class"  # somebody else was first
+    assert refused(move(all_of="blue", to="red"), 404) == "no_class"
+    assert refused(move(all_of="blue", to="blue"), 409) == "same_class"
+    for wrong in ({}, {"ids": ["p1"], "all_of": "green"}, {"all_of": "green", "of": "green"}):
+        assert move(to="blue", **wrong).status_code == 422
+    assert service.client.post("/v1/undo").json()["action"] == "move"
+    assert {one["name"]: one["photos"] for one in service.client.get("/v1/classes").json()["classes"]} == {
+        "red": 5, "green": 5, "blue": 5
+    }  # fmt: skip
+
+
+def test_what_was_moved_by_hand_is_not_suggested_again(service: Live) -> None:
+    service.client.post("/v1/classes/green/photos", files=parts("red", 1, 70)).raise_for_status()
+    service.client.post("/v1/photos/move", json={"ids": ["p16"], "to": "blue"}).raise_for_status()
+    assert "p16" not in {one["photo"] for one in service.client.get("/v1/review").json()["suggestions"]}
+    assert "p16" in {one["photo"] for one in service.client.get("/v1/review?kept=true").json()["suggestions"]}
+
+
 def test_review_apply_keep_and_undo(service: Live) -> None:
     service.client.post("/v1/classes/green/photos", files=parts("red", 1, 70)).raise_for_status()
     found = service.client.get("/v1/review").json()

@@ -34,6 +34,10 @@ Name = Annotated[str, Argument(metavar="NAME", help="Name of the class.", autoco
 Ids = Annotated[
     list[str], Argument(metavar="ID", help="Photos: ids such as p17 (see 'fiveshot show MODEL NAME'), or files.")
 ]
+MovedIds = Annotated[
+    list[str] | None,
+    Argument(metavar="ID", help="Photos: ids such as p17, or the files that were learned."),
+]
 Of = Annotated[
     str | None,
     Option(
@@ -354,7 +358,6 @@ def remove(
 
 def move(
     model: options.Model,
-    ids: Ids,
     to: Annotated[
         str,
         Option(
@@ -363,19 +366,36 @@ def move(
             autocompletion=completion.classes,
         ),
     ],
+    ids: MovedIds = None,
     of: Of = None,
+    all_of: Annotated[
+        str | None,
+        Option(
+            "--all-of",
+            metavar="NAME",
+            help="Join this class with --to: all of its photos move.",
+            autocompletion=completion.classes,
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Move photos to another class.
+    """Move photos to another class, or join two classes.
 
     Example: fiveshot move birds p17 p21 --to wren
+
+    Example: fiveshot move birds --all-of "barn owl" --to owl
     """
     with answering_with("move", model, as_json=as_json) as (answer, recognizer):
         known = recognizer.snapshot.classes
-        done = recognizer.move(_ids(answer, recognizer, ids), to=to, of=of)
+        if all_of is None:
+            done = recognizer.move(_ids(answer, recognizer, ids or []), to=to, of=of)
+        else:
+            done = recognizer.move(ids or (), to=to, of=of, all_of=all_of)
         answer.result = to_json(done) | {"to": to}
         answer.say(f"moved {_photos(done)} to {to}")
         tell_counts(answer, done)
+        if all_of is not None:
+            answer.say(f"take it back with: {command('undo', model)}")
         note_misspelled(answer, done.counts, known, model)
 
 

@@ -34,15 +34,15 @@ def review(
         Option(
             "--apply",
             metavar="FINDING",
-            help="Follow the suggestions on mixed-up, harmful, duplicates or outliers; repeatable.",
+            help="Follow the firm suggestions on mixed-up, duplicates or outliers; repeatable.",
             autocompletion=completion.findings,
         ),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        Option("--keep", metavar="ID", help="Keep this photo: do not suggest it again; repeatable."),
+        Option("--keep", metavar="ID", help="Keep this photo: do not suggest it until its class changes."),
     ] = None,
-    kept: Annotated[bool, Option("--kept", help="Include photos that were kept.")] = False,
+    kept: Annotated[bool, Option("--kept", help="Include photos that you decided about.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Apply without asking.")] = False,
     page: Annotated[
         Path | None, Option("--page", metavar="FILE.html", help="Write a page that shows the photos.")
@@ -84,11 +84,13 @@ def review(
         elif apply:
             _apply(answer, recognizer, found, apply, yes=yes)
         else:
-            _tell_review(answer, found)
+            _tell_review(answer, found, model)
+            firm = next((one for one in found.suggestions if one.firm), None)
+            if firm is not None:
+                answer.say(f"follow what is suggested with: {command('review', model, '--apply', firm.kind)}")
             if found.suggestions:
-                first = found.suggestions[0]
-                answer.say(f"follow the suggestions with: {command('review', model, '--apply', first.kind)}")
-                answer.say(f"or keep a photo with: {command('review', model, '--keep', first.photo)}")
+                first = found.suggestions[0].photo
+                answer.say(f"keep a photo with: {command('review', model, '--keep', first)}")
                 if page is None:
                     answer.say(f"see the photos: {command('review', model, '--page', 'review.html')}")
 
@@ -96,7 +98,8 @@ def review(
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
     from fiveshot.recognizer import keep_photos
 
-    strange = [one for one in ids if one not in {each.photo for each in found.suggestions}]
+    kinds = {one.photo: one.kind for one in reversed(found.suggestions)}  # the first finding about each photo
+    strange = [one for one in ids if one not in kinds]
     if strange:
         raise InputError(
             f"nothing is suggested about {', '.join(strange)}",
@@ -104,23 +107,24 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
             code="no_finding",
         )
     for kind in FINDINGS:
-        wanted = [one.photo for one in found.of([kind]) if one.photo in ids]
+        wanted = [one for one in ids if kinds[one] == kind]
         if wanted:
             keep_photos(recognizer, wanted, kind)
-            answer.say(f"kept, though {kind}: {', '.join(wanted)}")
+            answer.say(f"kept: {', '.join(wanted)}")
+    answer.say("not suggested again, until the class changes much")
     answer.result["kept"] = ids
 
 
 def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[str], *, yes: bool) -> None:
     from fiveshot.recognizer import apply_review
 
-    wanted = found.of(kinds, sure=True)
-    unsure = len(found.of(kinds)) - len(wanted)
-    if unsure:
-        answer.note(f"{counted(unsure, 'photo')} left for you to decide: use move, remove or review --keep")
+    wanted = found.of(kinds, firm=True)
+    undecided = len(found.of(kinds)) - len(wanted)
+    if undecided:
+        answer.note(f"{counted(undecided, 'photo')} left for you to decide: use move, remove or review --keep")
     if not wanted:
         answer.result["applied"] = None
-        answer.say(f"nothing is surely {' or '.join(kinds)}; the model did not change")
+        answer.say(f"no suggestion about {' or '.join(kinds)} photos is firm; the model did not change")
         return
     _tell_suggestions(answer, wanted, most=len(wanted))
     if not yes:
@@ -139,7 +143,7 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
         answer.say(f"{name}: {counted(count, 'photo')} now")
 
 
-def _tell_review(answer: Answer, found: Review) -> None:
+def _tell_review(answer: Answer, found: Review, model: Path) -> None:
     if found.accuracy is None:
         answer.say("too few photos to test: two classes are needed, one of them with two photos or more")
     else:
@@ -153,12 +157,16 @@ def _tell_review(answer: Answer, found: Review) -> None:
     for pair in found.pairs[:PAIRS]:
         first, second = pair.classes
         answer.say(f"confused: {first} and {second}, {counted(pair.count, 'photo')}")
+        if pair.alike:
+            answer.say(f"  {pair.advice}")
+            answer.say(f"  join them with: {command('move', model, '--all-of', first, '--to', second)}")
+            continue
         for photo in pair.photos[:PHOTOS]:
             beside = f", most like {photo.beside}" if photo.beside else ""
             answer.say(f"  {photo.photo} of {photo.label}: taken for {photo.taken_for}{beside}")
     _tell_suggestions(answer, found.suggestions, most=SUGGESTIONS)
     if found.kept:
-        answer.say(f"kept, so not suggested again: {found.kept} (--kept lists them)")
+        answer.say(f"not suggested again, as you decided about them: {found.kept} (--kept lists them)")
 
 
 def _tell_classes(answer: Answer, found: Review) -> None:
@@ -183,7 +191,8 @@ def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, mo
             answer.say(f"{kind}: {counted(len(own), 'photo')} that {title if len(own) > 1 else _single(title)}")
         for one in own[:most]:
             action = f"move to {one.to}" if one.to else "remove"
-            answer.say(f"  {one.photo} of {one.label}: {'' if one.sure else 'perhaps '}{action}; {one.reason}")
+            advice = action if one.firm else f"look at this, perhaps {action}"
+            answer.say(f"  {one.photo} of {one.label}: {advice}; {one.reason}")
         if len(own) > most:
             answer.say(f"  and {len(own) - most:,} more")
 

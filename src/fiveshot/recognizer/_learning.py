@@ -25,6 +25,7 @@ from fiveshot.recognizer.insight import StoredPhotos, inspect_class
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import photo_records
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
+from fiveshot.recognizer.recognition._held_out import leaving_of
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos, Twin
 from fiveshot.recognizer.store.history import ClassChange
@@ -256,15 +257,22 @@ def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
     """Look at each class beside all others, those learned at the same time included."""
     memory, head = change.before.memory, change.snapshot.nearby_head
     known = StoredPhotos(change.before, change.duplicates, change.connection)
-    if len(classes) == 1:
-        ((name, photos),) = classes.items()
-        return [inspect_class(head, memory, name, photos, earlier=known)]
     together = _with(memory, head, classes)
-    head = head.adopt(together)
+    learned = {name: photo_features(photos) for name, photos in classes.items()}
+    leaving = leaving_of(head, together, change.before, classes.keys(), learned)
+    judged, labels = leaving.judge(classes), [str(label) for label in together.labels]
+    if len(classes) > 1:
+        head = head.adopt(together)
     everything = _all_photos(classes)
     return [
         inspect_class(
-            head, _before(together, memory, name), name, photos, earlier=_Beside(known, everything, name)
+            head,
+            _before(together, memory, name),
+            name,
+            photos,
+            judged[leaving.of(name)],
+            labels,
+            earlier=_Beside(known, everything, name),
         )
         for name, photos in classes.items()
     ]

@@ -480,7 +480,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
+        >>> owls = 1 + np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     report = birds.learn_features("wren", -owls)
@@ -754,7 +754,9 @@ class Recognizer:
         with self.live.change() as change:
             return correction.remove_photos(change, ids, of=of, for_good=for_good)
 
-    def move(self, ids: str | Iterable[str], *, to: str, of: str | None = None) -> PhotoChange:
+    def move(
+        self, ids: str | Iterable[str] = (), *, to: str, of: str | None = None, all_of: str | None = None
+    ) -> PhotoChange:
         """Give photos to another class: afterwards the model equals one that had learned them there.
 
         Photos keep their ids. A class that gives its last photo away ends.
@@ -767,6 +769,8 @@ class Recognizer:
             Name of the class that gets them, known or new; or ``none of these``.
         of : str, optional
             The class that they are taken to be in; if one is in another by now, nothing is done.
+        all_of : str, optional
+            In the place of ids: a class to join with ``to``, which must be known. All of its photos move.
 
         Returns
         -------
@@ -776,7 +780,7 @@ class Recognizer:
         Raises
         ------
         InputError
-            If there is no such photo, or it is in that class already.
+            If there is no such photo or class, or it is in that class already.
         ConflictError
             If a photo is not in the class ``of``.
 
@@ -789,10 +793,17 @@ class Recognizer:
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     birds.move(["p1", "p2"], to="wren").counts
+        ...     birds.move(all_of="owl", to="wren").counts
         {'owl': 3, 'wren': 7}
+        {'owl': 0, 'wren': 10}
         """
+        if all_of is None:
+            with self.live.change() as change:
+                return correction.move_photos(change, ids, target_name(to), of=of)
+        if ids or of is not None:
+            raise InputError("all_of moves all photos of a class", hint="give either ids or all_of")
         with self.live.change() as change:
-            return correction.move_photos(change, ids, target_name(to), of=of)
+            return correction.join_class(change, known_name(all_of), known_name(to))
 
     def correct(self, photos: PhotoInputs, name: str, *, progress: Progress | None = None) -> PhotoChange:
         """Say what photos show: what is new is learned, what was learned for something else is moved.

@@ -120,15 +120,6 @@ class Change:
             else:
                 self.tables.update_class(number, photo_summary(self.snapshot.embed, photos.features))
 
-    def require_free(self, name: str) -> None:
-        """Refuse a name that is taken."""
-        if name in self.before:
-            raise InputError(
-                f"there is a class {name!r} already",
-                hint="choose another name, or forget that one first",
-                code="known_class",
-            )
-
     def record(self, action: str, *, undoable: bool = True, detail: Mapping[str, Any] | None = None) -> int:
         """Append what was done to the history, which holds the photos that classes lost."""
         seq = record(self.connection, action, self.done, at=self.at, undoable=undoable, detail=detail)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fiveshot.core import ClassStatistics
 from fiveshot.core.labels import python_labels
-from fiveshot.errors import InputError, StorageError, counted, some_of
+from fiveshot.errors import InputError, StorageError, command, counted, some_of
 from fiveshot.recognizer._learning import require_backbone, store_photos
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.names import NONE
@@ -26,6 +26,7 @@ from fiveshot.recognizer.store.rows import (
     CHECK,
     ClassRecord,
     PhotoRecord,
+    decide,
     photo_id,
     photo_summary,
     read_features,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"p?([1-9][0-9]{0,17})")
 NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"
+BY_HAND = "by hand"  # in the place of a finding: somebody has moved or corrected the photo
 PAST_FORGET = "what came before is undone with past_forget=True (--past-forget)"
 
 
@@ -76,7 +78,29 @@ def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | 
     found = _found(change, numbers, of=of)
     counts = give_to(change, found, to)
     change.record("move")
+    _decide(change, numbers)
     return PhotoChange("move", tuple(map(photo_id, numbers)), counts)
+
+
+def join_class(change: Change, name: str, to: str) -> PhotoChange:
+    """Give all photos of a class to another one that is known, and end it."""
+    for one in (name, to):
+        if one not in change.before:
+            hint = "rename gives a class a new name; nothing was changed"
+            raise InputError(f"there is no class {one!r}", hint=hint, code="no_class")
+    if name == to:
+        raise InputError(f"{name!r} cannot be joined with itself", hint="name two classes", code="same_class")
+    if name in change.before.base_file:
+        other = "" if to in change.before.base_file else f"; join {to!r} with it instead"
+        raise InputError(
+            f"{name!r} is a base class, of which statistics are stored and no photos, so it cannot move",
+            hint=f"nothing was changed{other}",
+            code="base_photos",
+        )
+    row = change.before.by_name[name]
+    counts = give_to(change, {row: list(row.photos.ids)}, to)
+    change.record("move")
+    return PhotoChange("move", tuple(map(photo_id, row.photos.ids)), counts)
 
 
 def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]]) -> PhotoChange:
@@ -98,6 +122,7 @@ def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]])
             change.lose(row, own)
     change.record("review")
     numbers = [number for own in wanted.values() for number in own]
+    _decide(change, numbers)
     return PhotoChange("review", tuple(map(photo_id, numbers)), counts)
 
 
@@ -107,14 +132,25 @@ def require_class(change: Change, photo: str, name: str) -> None:
 
 
 def keep_photos(change: Change, ids: str | Iterable[str], finding: str) -> PhotoChange:
-    """Remember that photos stay as they are whatever a finding says of them."""
+    """Remember that photos stay as they are: a review suggests none of them until their class changes much."""
     numbers = photo_numbers(ids, change.before)
-    _found(change, numbers, of=None)
-    known = {photo for photo, kept in read_kept(change.connection) if kept == finding}
+    known = read_kept(change.connection)
     fresh = [number for number in numbers if number not in known]
-    change.connection.executemany("INSERT INTO kept VALUES (?, ?)", [(number, finding) for number in fresh])
+    for row, own in _found(change, numbers, of=None).items():
+        decide(change.connection, row.id, [number for number in own if number in fresh], finding)
     change.record("keep", detail={"photos": fresh, "finding": finding})
     return PhotoChange("keep", tuple(map(photo_id, numbers)), {})
+
+
+def _decide(change: Change, numbers: Iterable[int]) -> None:
+    """Note that somebody has said of which class photos are; it counts where they are now."""
+    by_class = defaultdict[int, list[int]](list)
+    for number in numbers:
+        place = change.tables.find_photo(number)
+        if place is not None and place[0] is not None:
+            by_class[place[0]].append(number)
+    for class_id, own in by_class.items():
+        decide(change.connection, class_id, own, BY_HAND)
 
 
 def give_to(
@@ -188,6 +224,7 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
     if fresh or elsewhere:
         change.record(action)
     moved = [number for own in elsewhere.values() for number in own]
+    _decide(change, [*moved, *ids])
     return PhotoChange(action, tuple(photo_id(number) for number in [*there, *moved, *ids]), counts)
 
 
@@ -338,7 +375,12 @@ def rename(change: Change, old: str, new: str) -> None:
     change.before.require(old)
     if new == old:
         raise InputError(f"the class is called {old!r} already", hint="give it another name")
-    change.require_free(new)
+    if new in change.before:
+        raise InputError(
+            f"there is a class {new!r} already",
+            hint=f"choose another name, or join the two: {command('move', 'MODEL', '--all-of', old, '--to', new)}",
+            code="known_class",
+        )
     rename_all(change, {old: new})
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fiveshot.core.labels import python_labels
-from fiveshot.recognizer.insight import without_class
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.recognition._held_out import held_out_scores
+from fiveshot.recognizer.recognition._held_out import leaving_of
 from fiveshot.recognizer.recognition.rejection import thresholds_note
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, StoredClass
@@ -30,17 +29,14 @@ def photo_infos(snapshot: Snapshot, row: StoredClass, facts: Iterable[PhotoFacts
 
 
 def _left_out_scores(snapshot: Snapshot, row: StoredClass) -> dict[int, tuple[float | None, str | None]]:
-    others = without_class(snapshot.memory, row.name)
-    if not len(others.labels):
-        return {}
-    known = snapshot.contents.base_file[row.name] if row.base else None
     with one_thread():
-        scores = held_out_scores(snapshot.head, others, row.features, known=known)
-    if scores is None:
+        leaving = leaving_of(snapshot.head, snapshot.memory, snapshot.contents, {row.name})
+        judged = leaving.judge([row.name])[leaving.of(row.name)]
+    if not judged.known.any():
         return {}
-    strongest = python_labels(others.labels[scores.others.argmax(axis=1)])
-    taken = [None if own else str(label) for own, label in zip(scores.recognized, strongest, strict=True)]
-    return dict(zip(row.photos.ids, zip(scores.share.tolist(), taken, strict=True), strict=True))
+    strongest = python_labels(leaving.labels[judged.taken_for])
+    taken = [None if right else str(label) for right, label in zip(judged.right, strongest, strict=True)]
+    return dict(zip(row.photos.ids, zip(judged.share.tolist(), taken, strict=True), strict=True))
 
 
 def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -> ModelInfo:

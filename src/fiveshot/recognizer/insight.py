@@ -11,13 +11,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core import ClassSummary, Memory
+from fiveshot.core import Memory
 from fiveshot.core.arrays import squared_lengths, unit_rows
-from fiveshot.core.labels import Labels
 from fiveshot.core.scorers import Scorer
 from fiveshot.errors import counted, some_of
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.recognition._held_out import JOINT_FROM, HeldOutScores, held_out_scores
+from fiveshot.recognizer.recognition._held_out import MANY, Judged
 from fiveshot.recognizer.store.contents import SAME, Contents, Twin, likest
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
 from fiveshot.values import Duplicate, LearnReport
@@ -52,20 +51,22 @@ def inspect_class(
     memory: Memory,
     name: str,
     photos: Sequence[PhotoRecord],
+    judged: Judged,
+    labels: Sequence[str],
     *,
     earlier: EarlierPhotos | None = None,
 ) -> LearnReport:
     """Look at photos of a class that are about to be learned.
 
     ``head`` is fitted on ``memory`` or on a memory before it, and is not changed; ``memory`` is that before the
-    photos are learned, and may know the class from earlier ones. ``earlier`` are all photos learned so far
-    whose features are at hand.
+    photos are learned, and may know the class from earlier ones. ``judged`` says of each photo of the class,
+    the earlier ones first, what it is called when it is left out, by its place among ``labels``. ``earlier`` are
+    all photos learned so far whose features are at hand.
     """
     X = photo_features(photos)
     others = without_class(memory, name)
     before = None if others is memory else memory.statistics[name]
-    known, rows = _own_photos(before, name, X, earlier)
-    scores = held_out_scores(head, others, rows, known=known) if len(others.labels) else None
+    rows = X if earlier is None else np.concatenate([earlier.of(name), X])
     center = _center(head, others)
     first = len(rows) - len(X)  # rows before it were learned earlier
     outliers = [photos[i - first].name for i in find_outliers(head.embed(rows), center=center) if i >= first]
@@ -76,8 +77,8 @@ def inspect_class(
         duplicates=find_duplicates(name, photos, earlier=earlier),
         outliers=tuple(outliers),
     )
-    if scores is not None:
-        report = _with_scores(report, scores, others.labels, photos)
+    if len(others.labels) and judged.known.any():
+        report = _with_scores(report, judged, labels, photos)
     return replace(report, warnings=tuple(warnings_of(report)))
 
 
@@ -85,7 +86,7 @@ def _center(head: Scorer, others: Memory) -> Floats | None:
     """Return the middle of all classes but one; with very many, of those that the head knows, which is at hand."""
     if len(others.labels) < CENTERED_FROM:
         return None
-    near = head.memory.statistics if len(others.labels) >= JOINT_FROM else others.statistics
+    near = head.memory.statistics if len(others.labels) >= MANY else others.statistics
     center: Floats = near.center
     return center
 
@@ -97,33 +98,20 @@ def without_class(memory: Memory, name: str) -> Memory:
     return memory if base is memory.base and new is memory.new else Memory(base, new)
 
 
-def _own_photos(
-    before: ClassSummary | None, name: str, X: Floats, earlier: EarlierPhotos | None
-) -> tuple[ClassSummary | None, Floats]:
-    """Return what is known of the class beside single photos, and the features of its photos."""
-    if before is None:
-        return None, X
-    kept = earlier.of(name) if earlier is not None else X[:0]
-    if len(kept) == before.count:
-        return None, np.concatenate([kept, X])
-    return before, X  # a base class, of which no single photos are kept
-
-
 def _with_scores(
-    report: LearnReport, scores: HeldOutScores, labels: Labels, photos: Sequence[PhotoRecord]
+    report: LearnReport, judged: Judged, labels: Sequence[str], photos: Sequence[PhotoRecord]
 ) -> LearnReport:
-    strongest = scores.others.argmax(axis=1)
-    recognized = scores.recognized
-    # The class that takes most photos, and with none taken the one that scores best on the whole.
-    taken = np.bincount(strongest[~recognized], minlength=len(labels))
-    nearest = int(taken.argmax()) if taken.any() else int(scores.others.mean(axis=0).argmax())
-    separability = float(scores.share.mean())
+    recognized, taken_for = judged.right, judged.taken_for
+    # The class that takes most photos, and with none taken the one that most often comes nearest.
+    taken = np.bincount(taken_for[~recognized], minlength=len(labels))
+    nearest = int((taken if taken.any() else np.bincount(taken_for, minlength=len(labels))).argmax())
+    separability = float(judged.share.mean())
     last = slice(len(recognized) - len(photos), None)  # rows before were learned earlier
-    confused = (~recognized & (strongest == nearest))[last]
+    confused = (~recognized & (taken_for == nearest))[last]
     return replace(
         report,
         accuracy=float(recognized.mean()),
-        nearest=str(labels[nearest]),
+        nearest=labels[nearest],
         confusion=float(taken[nearest] / len(recognized)),
         separability=separability,
         verdict="clear" if separability >= CLEAR else "close" if separability >= CLOSE else "confused",
@@ -200,9 +188,18 @@ def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
     >>> find_outliers(np.array([[1.0, 0.1], [1.0, 0.2], [1.0, 0.0], [1.0, -0.1], [-0.2, 1.0]]))
     [4]
     """
+    return [int(row) for row in np.flatnonzero(outlier_gaps(X, center=center) > OUTLIER_GAP)]
+
+
+def outlier_gaps(X: Floats, *, center: Floats | None = None) -> Floats:
+    """Return how much less like the rest each row is than the other rows are, (n,); of few rows nobody can tell.
+
+    >>> outlier_gaps(np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(2).tolist()
+    [-0.42, -0.42, -0.42, 1.0]
+    """
     n = len(X)
     if n < OUTLIERS_FROM:
-        return []
+        return np.full(n, -np.inf, X.dtype)
     unit = unit_rows(X if center is None else X - center)
     total = unit.sum(axis=0)
     gram, to_total = unit @ unit.T, unit @ total  # (n, n), (n,)
@@ -213,7 +210,8 @@ def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
     likeness = products / np.sqrt(np.maximum(squares, 1e-12))
     own = likeness.diagonal()
     others = (likeness.sum(axis=1) - own) / (n - 1)
-    return [int(row) for row in np.flatnonzero(others - own > OUTLIER_GAP)]
+    gaps: Floats = others - own
+    return gaps
 
 
 def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, float]]:

@@ -110,8 +110,8 @@ class ModelReader:
         with self._folder.reading() as connection:
             return read_picture(connection, number, kept=kept)
 
-    def kept(self) -> frozenset[tuple[int, str]]:
-        """Return the photos that somebody decided to keep, each with the finding of a review."""
+    def kept(self) -> frozenset[int]:
+        """Return the photos that somebody decided about, which a review does not suggest again."""
         with self._folder.reading() as connection:
             return read_kept(connection)
 

@@ -100,7 +100,10 @@ def apply_review(model: Recognizer, suggestions: Iterable[Suggestion]) -> PhotoC
 
 
 def keep_photos(model: Recognizer, ids: str | Iterable[str], finding: str) -> PhotoChange:
-    """Remember that photos stay as they are: a review does not suggest them again for this finding.
+    """Remember that photos stay as they are: a review does not suggest them again.
+
+    That holds until their class changes much: until it has twice as many photos, or half of them. Photos that
+    were moved or corrected are not suggested again either.
 
     Parameters
     ----------

@@ -370,15 +370,18 @@ def write_review(
         if one.to:
             action = command("move", name, one.photo, "--to", one.to)
         keep = command("review", name, "--keep", one.photo)
-        texts = [one.reason, f"{'' if one.sure else 'perhaps: '}{action}", f"or: {keep}"]
+        texts = [one.reason, f"{'' if one.firm else 'look at this, perhaps: '}{action}", f"or: {keep}"]
         entry = {"figures": _pair(one.photo, f"of {one.label}", one.beside, one.to, learned), "texts": texts}
         groups.setdefault(f"They {FOUND[one.kind]}", []).append(entry)
     for pair in review.pairs:
-        title = f"Confused: {pair.classes[0]} and {pair.classes[1]}"
+        first, second = pair.classes
+        title = f"Confused: {first} and {second}"
+        texts = [pair.advice, command("move", name, "--all-of", first, "--to", second)] if pair.alike else []
         for photo in pair.photos:
             caption = f"of {photo.label}, taken for {photo.taken_for}"
             figures = _pair(photo.photo, caption, photo.beside, photo.taken_for, learned)
-            groups.setdefault(title, []).append({"figures": figures, "texts": []})
+            groups.setdefault(title, []).append({"figures": figures, "texts": texts})
+            texts = []  # said once
     found = f"{counted(len(review.suggestions), 'photo')} to decide about."
     lead = found if groups else "There is nothing to look at again."
     if review.accuracy is not None:

@@ -255,7 +255,8 @@ class Engine:
             if old not in contents:
                 raise not_found(f"there is no class {old!r}")
             if new in contents:
-                raise ApiError(409, "name_taken", f"there is a class {new!r} already", "choose another name")
+                hint = "choose another name, or join the two: POST /v1/photos/move with all_of and to"
+                raise ApiError(409, "name_taken", f"there is a class {new!r} already", hint)
             self.recognizer.rename(old, new)
             return ChangeMade("rename", (new,), 1, self.recognizer.snapshot.state)
 
@@ -440,7 +441,7 @@ def _replaced() -> ApiError:
 
 def _not_changed(error: InputError) -> ApiError:
     """Return the answer to a change of photos that was not possible."""
-    missing = error.code in ("no_photo", "removed_photo")
+    missing = error.code in ("no_photo", "removed_photo", "no_class")
     conflicts = ("other_class", "same_class", "last_photo", "no_classes")
     status = 404 if missing else 409 if error.code in conflicts else 422
     listed = error.code in ("no_photo", "bad_id", "no_photos")

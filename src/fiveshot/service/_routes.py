@@ -205,9 +205,11 @@ async def remove(service: TheService, wanted: Removal, response: Response) -> Ph
 
 @photo_routes.post("/photos/move", **documented("photos", 404, 409, 415, example="photos_changed"))
 async def move(service: TheService, wanted: Move) -> PhotosMade:
-    """Give photos to another class, known or new, as if they had been learned for it."""
+    """Give photos to another class, as if they had been learned for it, or join two classes."""
     to = checked_name(wanted.to, or_none=True)
-    return await service.engine.change_photos(lambda model: model.move(wanted.ids, to=to, of=wanted.of))
+    return await service.engine.change_photos(
+        lambda model: model.move(wanted.ids or (), to=to, of=wanted.of, all_of=wanted.all_of)
+    )
 
 
 @photo_routes.patch("/classes/{name}", **documented("classes", 404, 409, 415, example="changed"))

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fiveshot.data import BadImage
 from fiveshot.values import Candidate, Neighbor, PhotoInfo, Prediction, ServedClass, to_json
@@ -121,12 +121,21 @@ class Removal(RequestBody):
 
 
 class Move(RequestBody):
-    """Photos to give to another class, known or new."""
+    """Photos to give to another class, known or new; or a class to join with another one."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "to": "wren"}})
-    ids: Ids
+    ids: Ids | None = None
     to: str = Field(max_length=1000, description="Name of the class that gets them.")
     of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
+    all_of: str | None = Field(
+        None, max_length=1000, description="In the place of ids: a class, all of whose photos move to a known one."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.ids is None) == (self.all_of is None) or (self.all_of is not None and self.of is not None):
+            raise ValueError("give either ids or all_of")
+        return self
 
 
 class ModelChange(RequestBody):

@@ -74,7 +74,7 @@ class Reviews:
             raise ApiError(
                 409, "changed", f"the model is in state {found.state} by now", "look at the review again"
             )
-        wanted = [one for one in found.of([finding], sure=ids is None) if ids is None or one.photo in ids]
+        wanted = [one for one in found.of([finding], firm=ids is None) if ids is None or one.photo in ids]
         missing = set(ids or ()) - {one.photo for one in wanted}
         if missing:
             raise not_found(f"nothing is suggested about {', '.join(sorted(missing)[:5])}")
@@ -216,12 +216,12 @@ class Keep(RequestBody):
 
 
 class Apply(RequestBody):
-    """Suggestions to follow: those of one finding, or of them those about some photos."""
+    """Suggestions to follow: the firm ones of one finding, or those about some photos."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}})
     finding: ReviewFinding
     ids: list[str] | None = Field(
-        None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are sure."
+        None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are firm."
     )
     state: int | None = Field(None, ge=0, le=LAST, description="State of the review: 409 if changed since.")
 
@@ -278,7 +278,7 @@ async def review(
 
 @second_look_routes.post("/review/keep", **documented("review", 404, 409, 415, example="photos_changed"))
 async def keep(service: TheService, wanted: Keep) -> PhotosMade:
-    """Keep photos: a review does not suggest them again for this finding. It can be undone."""
+    """Keep photos: a review does not suggest them again until their class changes much. It can be undone."""
     return await service.engine.change_photos(lambda model: keep_photos(model, wanted.ids, wanted.finding))
 
 

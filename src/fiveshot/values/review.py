@@ -38,9 +38,10 @@ class Suggestion:
     strength : float
         From 0 to 1: how strong the finding is, within its kind.
     reason : str
-        A sentence.
-    sure : bool
-        Whether it is followed where all of its kind are to be: if not, somebody should decide about this photo.
+        A sentence that says what it rests on.
+    firm : bool
+        Whether ``apply`` follows it: at least 9 of 10 such suggestions are right. If not, look at the photo and
+        decide.
 
     Examples
     --------
@@ -56,7 +57,7 @@ class Suggestion:
     beside: str | None
     strength: float
     reason: str
-    sure: bool = True
+    firm: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,9 @@ class TellingPhoto:
 class ConfusedPair:
     """Two classes whose photos were taken for each other, and the photos that tell.
 
+    ``alike``: they are told apart no better than by chance. Then ``advice`` says so, and no single photo is
+    suggested to be moved from one to the other.
+
     >>> ConfusedPair(("owl", "wren"), 3, ()).count
     3
     """
@@ -103,6 +107,8 @@ class ConfusedPair:
     classes: tuple[str, str]
     count: int
     photos: tuple[TellingPhoto, ...]
+    alike: bool = False
+    advice: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,11 +128,12 @@ class Review:
     classes : tuple of ReviewedClass
         Those where one more photo helps most first.
     pairs : tuple of ConfusedPair
-        The most often confused first.
+        Those that look like one class first, then the most often confused.
     suggestions : tuple of Suggestion
-        Photos to move or to remove, by kind, the surest first. What was kept before is not among them.
+        Photos to move or to remove, by kind, the surest first. Photos that somebody decided about
+        are not among them.
     kept : int
-        Suggestions left out because somebody decided to keep the photo.
+        Photos that would be suggested if nobody had kept, moved or corrected them.
 
     Examples
     --------
@@ -153,6 +160,6 @@ class Review:
     suggestions: tuple[Suggestion, ...]
     kept: int = 0
 
-    def of(self, kinds: Sequence[str], *, sure: bool = False) -> tuple[Suggestion, ...]:
-        """Return the suggestions of some kinds, all or those that are sure."""
-        return tuple(one for one in self.suggestions if one.kind in kinds and (one.sure or not sure))
+    def of(self, kinds: Sequence[str], *, firm: bool = False) -> tuple[Suggestion, ...]:
+        """Return the suggestions of some kinds, all or those that are firm."""
+        return tuple(one for one in self.suggestions if one.kind in kinds and (one.firm or not firm))

@@ -129,3 +129,19 @@ def test_a_class_that_somebody_else_forgets_is_not_shown(open_page: Callable[...
     page.click(".card[data-name=owl]")
     page.wait_for_selector("#about", state="hidden")
     assert birds.names() == ["wren"]
+
+
+def test_a_name_that_is_taken_offers_to_join(open_page: Callable[..., Watched], birds: Live) -> None:
+    watched = open_page(birds.url)
+    page = watched.page
+    open_class(page, "owl", 5)
+    page.fill("#new-name", "wren")
+    page.locator("#new-name").press("Enter")
+    page.locator("#about-error .bad", has_text="there is a class 'wren' already").wait_for()
+    page.click("#about-error button:text-is('Join it with “wren”')")
+    page.locator("#notice", has_text="Joined “owl” with “wren”").wait_for()
+    assert not page.is_visible("#about")
+    assert len(ids(birds, "wren")) == 8
+    page.click("#notice-ways button:text-is('Undo')")
+    page.locator("#notice", has_text="Took back").wait_for()
+    assert (len(ids(birds, "owl")), len(ids(birds, "wren"))) == (5, 3)

@@ -92,3 +92,22 @@ def test_nothing_to_review(open_page: Callable[..., Watched], service: Live) -> 
     page = open_page(service.url + "#review").page
     page.locator("#review-note", has_text="knows no class yet").wait_for()
     assert page.locator("#review-findings:visible, #review-enough:visible").count() == 0
+
+
+def test_classes_that_look_like_one_are_joined(open_page: Callable[..., Watched], service: Live) -> None:
+    service.learn("red", 6)
+    service.learn("blue", 5)
+    service.client.post("/v1/classes/crimson/photos", files=parts("red", 6, 60)).raise_for_status()
+    (pair,) = [one for one in service.client.get("/v1/review").json()["pairs"] if one["alike"]]
+    assert pair["classes"] == ["crimson", "red"]
+    watched = open_page(service.url + "#review")
+    page = watched.page
+    item = page.locator("#pairs .pair", has_text="told apart no better than by chance")
+    item.get_by_role("button", name="Join them as red").click()
+    page.locator("#notice", has_text="Joined “crimson” with “red”").wait_for()
+    assert photos(service, "red") == 12
+    item.wait_for(state="detached")
+    page.click("#notice-ways button:text-is('Undo')")
+    item.wait_for()
+    assert (photos(service, "red"), photos(service, "crimson")) == (6, 6)
+    assert watched.complaints == []

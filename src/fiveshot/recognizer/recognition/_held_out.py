@@ -1,8 +1,8 @@
-"""Photos asked of heads that have not learned them: those of one class, all of a model, and a learning curve."""
+"""Photos asked of heads that have not learned them: what "recognized when left out" means everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from fiveshot.core import ClassStatistics, ClassSummary, Memory, summarize
 from fiveshot.core.labels import python_labels
-from fiveshot.recognizer.store.contents import KnownPhotos
-from fiveshot.recognizer.store.rows import Floats
+from fiveshot.recognizer.store.contents import Contents, KnownPhotos
+from fiveshot.recognizer.store.rows import Floats, number_bytes
 
 if TYPE_CHECKING:
     from fiveshot.core.scorers import Scorer
 
 FOLDS = 10  # up to so many photos each is left out alone; of more, a tenth at a time
-JOINT_FROM = 100  # known classes from which on one class more or less hardly moves what classes share
+MANY = 500  # classes from which on the photos of the classes in question alone are left out: that takes less time
 ASKED_AT_ONCE = 1024  # photos, which bounds the memory that many classes take
 CURVE_SIZES = (1, 2, 4, 8, 16)  # photos a class of the points of a learning curve
 CURVE_DRAWS = 2
@@ -27,21 +27,6 @@ USUAL_FALL, USUAL_WEIGHT = 0.5, 5.0  # the error of n photos falls as 1 / √n w
 
 Values = NDArray[np.float64]
 Rows = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutScores:
-    """How photos of one class score for it, and for all others."""
-
-    own: NDArray[np.float64]  # (n,)
-    others: NDArray[np.float64]  # (n, n_others), in the order of the other classes' labels
-    share: NDArray[np.float64]  # (n,): probability of the own class against the strongest other one
-
-    @property
-    def recognized(self) -> NDArray[np.bool_]:
-        """Whether each photo scores better for its class than for every other, (n,)."""
-        better: NDArray[np.bool_] = self.own > self.others.max(axis=1)
-        return better
 
 
 def fold_numbers(count: int) -> NDArray[np.intp]:
@@ -63,45 +48,6 @@ def without_fold(X: Floats, folds: NDArray[np.intp], fold: int, known: ClassSumm
     return summarize(kept) if known is None else known.merge(summarize(kept))
 
 
-def held_out_scores(
-    head: Scorer, others: Memory, X: Floats, *, known: ClassSummary | None = None
-) -> HeldOutScores | None:
-    """Score each photo by a head that knows the other classes and this one without the photo.
-
-    ``head`` is fitted on any memory and stays as it is. Without at least one photo to compare with, None.
-    """
-    folds = fold_numbers(len(X))
-    if known is None and folds.max() == 0:
-        return None
-    embedded = head.embed(X)
-    variants = [without_fold(embedded, folds, fold, known) for fold in range(folds.max() + 1)]
-    joint = len(others.labels) >= JOINT_FROM
-    groups = [list(range(len(variants)))] if joint else [[fold] for fold in range(len(variants))]
-    own, share = np.empty(len(X)), np.empty(len(X))
-    rest = np.empty((len(X), len(others.labels)))
-    probe = head
-    for group in groups:
-        # No class name may hold a control character, so these are not names; they sort before all names.
-        labels = np.array([f"\x01{fold}" for fold in group])
-        present = ClassStatistics(labels, tuple(variants[fold] for fold in group))
-        memory = Memory(others.base, others.new.merge(present))
-        probe = head.sketch(memory) if joint else probe.adopt(memory)
-        rows = np.flatnonzero(np.isin(folds, group))
-        columns = np.searchsorted(group, folds[rows])
-        scores = probe.scores(X[rows])
-        own[rows], rest[rows] = scores[np.arange(len(rows)), columns], scores[:, len(group) :]
-        share[rows] = _shares(own[rows], rest[rows], probe.softmax_factor())
-    return HeldOutScores(own, rest, share)
-
-
-def _shares(own: Values, others: Values, factor: float) -> Values:
-    """Return the probability of the own class against the strongest other one, from their scores."""
-    if not others.shape[1]:
-        return np.ones(len(own))
-    shares: Values = 1 / (1 + np.exp(np.clip(factor * (others.max(axis=1) - own), None, 700)))
-    return shares
-
-
 @dataclass(frozen=True, eq=False)
 class Judged:
     """What heads that had not learned a photo say of it; NaN where that cannot be said, as of a single photo."""
@@ -119,6 +65,16 @@ class Judged:
     def right(self) -> NDArray[np.bool_]:
         """Which were recognized."""
         return self.own > self.rival
+
+    @property
+    def share(self) -> Values:
+        """Probability of the own class against the strongest other one, (n,)."""
+        both = self.own + self.rival
+        shares: Values = np.divide(self.own, both, out=np.full(len(both), np.nan), where=both > 0)
+        return shares
+
+    def __getitem__(self, rows: Rows) -> Judged:
+        return Judged(self.own[rows], self.rival[rows], self.taken_for[rows])
 
 
 @dataclass(frozen=True)
@@ -141,8 +97,9 @@ class LearningCurve:
 class Leaving:
     """The photos of a model, and heads that have learned all but some of them.
 
-    In each turn a part of the photos of every class is left out together. ``known`` is what a class has beside
-    these photos: the statistics of a base class. The head that is given is not changed.
+    In each turn a part of the photos of every class is left out together: what all classes share must not know
+    them either, or it would recognize them by heart. ``known`` is what a class has beside these photos: the
+    statistics of a base class. The head that is given is not changed.
     """
 
     def __init__(
@@ -160,19 +117,33 @@ class Leaving:
         self._folds = np.full(len(self.X), -1)  # -1: never left out
         for code, rows in self.rows.items():
             if len(rows) > 1 or code in self._beside:
-                self._folds[rows] = fold_numbers(len(rows))
+                # In the order of their features, so that the turns are the same in whatever order photos come.
+                in_order = sorted(rows.tolist(), key=lambda row: number_bytes(self.X[row]))
+                self._folds[in_order] = fold_numbers(len(rows))
         self._head = head
         self._turns: dict[int, Scorer] = {}
 
-    def judge(self, without: frozenset[int] = frozenset()) -> Judged:
+    def of(self, name: str) -> Rows:
+        """Return the rows of a class's photos."""
+        return self.rows.get(int(np.searchsorted(self.labels, name)), np.zeros(0, np.intp))
+
+    def judge(self, names: Iterable[str] | None = None, *, without: frozenset[int] = frozenset()) -> Judged:
         """Ask each photo of a head that has learned all others but those of its turn, and none of ``without``.
 
-        What classes share is that of the turn, with photos of ``without``: leaving some out costs little so.
+        ``names`` are the classes whose photos are asked, all unless given. What classes share is that of the
+        turn, with photos of ``without``: leaving some out costs little so.
         """
         judged = nothing_judged(len(self.X))
+        if len(self.labels) < 2:
+            return judged
         left_out = np.isin(np.arange(len(self.X)), list(without))
+        wanted = np.ones(len(self.X), dtype=bool)
+        if names is not None:
+            wanted = np.isin(np.arange(len(self.X)), np.concatenate([self.of(name) for name in names]))
         for turn in range(int(self._folds.max(initial=-1)) + 1):
-            asked = np.flatnonzero((self._folds == turn) & ~left_out)
+            asked = np.flatnonzero((self._folds == turn) & wanted & ~left_out)
+            if not len(asked):
+                continue
             probe = self._of_turn(turn)
             changed = {int(self.codes[row]) for row in without if self._folds[row] != turn}
             if changed:
@@ -218,9 +189,7 @@ class Leaving:
         }
 
     def _learned(self, summaries: Mapping[str, ClassSummary]) -> Scorer:
-        memory = _replaced(self.memory, summaries)
-        many = len(self.labels) >= JOINT_FROM
-        return self._head.sketch(memory) if many else self._head.adopt(memory)
+        return self._head.adopt(_replaced(self.memory, summaries))
 
     def _ask(self, probe: Scorer, asked: Rows, judged: Judged) -> None:
         """Note what a head says of photos."""
@@ -232,6 +201,32 @@ class Leaving:
             chances[each, own] = -1.0
             judged.taken_for[rows] = chances.argmax(axis=1)
             judged.rival[rows] = chances.max(axis=1)
+
+
+def leaving_of(
+    head: Scorer,
+    memory: Memory,
+    contents: Contents,
+    names: Collection[str],
+    learned: Mapping[str, Floats] | None = None,
+) -> Leaving:
+    """Return what is left out to judge the photos of some classes of a model.
+
+    ``learned`` are features of photos that are learned just now, which come after the stored ones; ``memory``
+    knows them. The head may be one of another state.
+    """
+    few = len(memory.labels) < MANY
+    parts = [
+        *((one.name, one.sha256s, one.features) for one in contents.classes.values() if few or one.name in names),
+        *((name, ("",) * len(rows), rows) for name, rows in (learned or {}).items()),
+    ]
+    photos = KnownPhotos(
+        tuple(name for name, sha256s, _ in parts for _ in sha256s),
+        tuple(sha256 for _, sha256s, _ in parts for sha256 in sha256s),
+        np.concatenate([np.zeros((0, contents.width), np.float32), *(features for *_, features in parts)]),
+    )
+    known = {name: contents.base_file[name] for name, *_ in parts if name in contents.base_file}
+    return Leaving(head, memory, photos, known)
 
 
 def nothing_judged(n: int) -> Judged:

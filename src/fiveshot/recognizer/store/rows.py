@@ -339,11 +339,25 @@ def read_picture(connection: sqlite3.Connection, photo: int, *, kept: bool = Fal
     return None if row is None else row[0]
 
 
-def read_kept(connection: sqlite3.Connection) -> frozenset[tuple[int, str]]:
-    """Return the photos that somebody decided to keep, each with the finding that it was kept against."""
-    return frozenset(
-        (photo, finding) for photo, finding in connection.execute("SELECT photo_id, finding FROM kept")
+def decide(connection: sqlite3.Connection, class_number: int, photos: Iterable[int], finding: str) -> None:
+    """Note that somebody wants photos where they are, with the number of photos that their class has."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO kept SELECT ?, id, ?, count FROM classes WHERE id = ?",
+        [(photo, finding, class_number) for photo in photos],
     )
+
+
+def read_kept(connection: sqlite3.Connection) -> frozenset[int]:
+    """Return the photos that somebody wants where they are.
+
+    That holds as long as the photo is in that class, and the class has neither twice nor half as many photos now.
+    """
+    rows = connection.execute(
+        "SELECT photo_id FROM kept JOIN photos ON photos.id = photo_id AND photos.class_id = kept.class_id "
+        "JOIN classes ON classes.id = kept.class_id "
+        "WHERE classes.count < 2 * kept.photos AND 2 * classes.count > kept.photos"
+    )
+    return frozenset(photo for (photo,) in rows)
 
 
 def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:

@@ -12,7 +12,7 @@ from fiveshot.errors import StorageError
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file beside it
 # The commit is in the log and was not confirmed: if the process dies now, the next one may find it there.
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
@@ -94,8 +94,10 @@ CREATE INDEX touched_photo ON touched (photo_id);
 
 CREATE TABLE kept (
     photo_id INTEGER NOT NULL REFERENCES photos (id) ON DELETE CASCADE,
+    class_id INTEGER NOT NULL,
     finding TEXT NOT NULL CHECK (length(finding) BETWEEN 1 AND 40),
-    PRIMARY KEY (photo_id, finding)
+    photos INTEGER NOT NULL CHECK (photos > 0),
+    PRIMARY KEY (photo_id, class_id, finding)
 ) WITHOUT ROWID;
 """
 GONE, REPLACED = "model_gone", "model_replaced"

@@ -99,9 +99,15 @@ async function rename(event) {
   event.preventDefault();
   const wanted = $("new-name").value.trim();
   if (wanted === entry.name) return $("about").close();
+  const { name } = entry;
   const now = (answer) => answer.classes[0];
-  await change([() => closing(api.rename(entry.name, wanted))], (answer) => `“${entry.name}” is now called “${now(answer)}”.`, { place: $("about-error"), fresh: now });
+  let taken = false;
+  const noted = (error) => { taken = error.code === "name_taken"; throw error; };
+  await change([() => closing(api.rename(name, wanted).catch(noted))], (answer) => `“${name}” is now called “${now(answer)}”.`, { place: $("about-error"), fresh: now });
+  if (taken) $("about-error").firstChild.append(button(`Join it with “${wanted}”`, "", () => join(name, wanted)));
 }
+
+const join = (name, to) => change([() => closing(api.join(name, to))], `Joined “${name}” with “${to}”.`, { place: $("about-error"), fresh: to });
 
 function forget() {
   const { name } = entry;

@@ -124,6 +124,7 @@ export const undo = (state) => json("POST", state === undefined ? "/v1/undo" : `
 export const photosOf = (name) => json("GET", `${path(name)}/photos`);
 export const picture = (id, kept) => `/v1/photos/${id}${kept ? "?kept=true" : ""}`;
 export const remove = (ids, forGood = false) => json("POST", "/v1/photos/remove", asJson({ ids, for_good: forGood }));
+export const join = (name, to) => json("POST", "/v1/photos/move", asJson({ all_of: name, to }));
 export const move = (ids, to) => json("POST", "/v1/photos/move", asJson({ ids, to }));
 export const review = () => json("GET", "/v1/review");
 export const keep = (ids, finding) => json("POST", "/v1/review/keep", asJson({ ids, finding }));

@@ -49,7 +49,7 @@ async function show(mine) {
   selection.clear();
   found = new Map(review.suggestions.map((one) => [`${one.kind}:${one.photo}`, one]));
   const photos = review.judged ? `${percent(review.accuracy)} of ${plural(review.judged, "photo")} are recognized when each is left out in turn.` : "There are too few photos to leave any out.";
-  const kept = review.kept ? ` ${plural(review.kept, "finding")} you decided to keep.` : "";
+  const kept = review.kept ? ` ${plural(review.kept, "photo")} you decided about before.` : "";
   $("review-note").textContent = photos + (found.size ? "" : " Nothing else to look at.") + kept;
   $("review-findings").hidden = !found.size;
   $("review-pairs").hidden = !review.pairs.length;
@@ -93,7 +93,8 @@ function finding(key, one) {
     button(actionText(one), "", () => apply([one])),
     button("Keep", "", () => keep([one])),
     one.action === "move" ? button("Remove", "quiet danger", () => remove([one])) : button("Move to …", "quiet", () => move([one])));
-  const item = make("li", "finding", sideBySide([one.photo, one.label], [one.beside, other]), picker(`${one.photo} of ${one.label}`), make("div", "grow", make("p", "", sentence(one.reason)), ways));
+  const said = one.firm ? sentence(one.reason) : `Look at this: ${one.reason}.`;
+  const item = make("li", "finding", sideBySide([one.photo, one.label], [one.beside, other]), picker(`${one.photo} of ${one.label}`), make("div", "grow", make("p", "", said), ways));
   item.dataset.key = key;
   return item;
 }
@@ -103,7 +104,10 @@ function confused(pair) {
   const title = make("h3", "", `${first} and ${second}: ${plural(pair.count, "photo")} mistaken`);
   const photos = make("ul", "telling", ...pair.photos.map((one) =>
     make("li", "", sideBySide([one.photo, one.label], [one.beside, one.taken_for]), make("p", "small muted", `taken for ${one.taken_for}, ${percent(one.probability)}`))));
-  return make("li", "pair", title, photos);
+  if (!pair.alike) return make("li", "pair", title, photos);
+  const ways = make("div", "actions", ...[[first, second], [second, first]].map(([name, to]) =>
+    button(`Join them as ${to}`, "", () => changeModel([() => api.join(name, to)], `Joined “${name}” with “${to}”.`))));
+  return make("li", "pair", title, make("p", "", sentence(pair.advice)), ways, photos);
 }
 
 function enough(all) {
