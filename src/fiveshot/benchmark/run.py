@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -35,13 +36,14 @@ from fiveshot.errors import FiveshotError, InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, TunedHead, plain_head
 from fiveshot.metrics import expected_calibration_error, trade_off
-from fiveshot.work import Progress, safe_children
+from fiveshot.work import Progress, one_thread, safe_children
 
 OnSession = Callable[[Job, int, int], None]
 MINUTE = 60.0
 SPEED = {"cpu": 6e10, "cuda": 3e12}  # operations a second: one or two cores, a graphics card
 START = 0.02  # seconds for a session, however small
 WIDTHS = (5000, 2000, 1000)  # random features to fall back on where the head's own are too many for a minute
+WIDE = 1000  # random features from which on several threads are faster than one
 PROCESS_BYTES = 400 * 2**20  # the interpreter with its libraries, and features
 
 
@@ -133,17 +135,18 @@ def _record(
     table: ScoreTable | None = None
     calibration: list[float] = []
     seconds = 0.0
-    for step in steps:
-        start = time.perf_counter()
-        rows = step.train_indices
-        head.partial_fit(features.train_x[rows], features.train_y[rows])
-        scorer, table, asked = _asked(head, features, step, table)
-        predictions[step.number, step.test_indices] = table.classify(scorer)[asked]
-        seconds += time.perf_counter() - start
-        truth = np.searchsorted(head.classes_, features.test_y[step.test_indices])
-        calibration.append(expected_calibration_error(table.probabilities(scorer)[asked], truth))
-        if progress is not None:
-            progress(step.number + 1, len(steps))
+    with nullcontext() if _is_wide(head) else one_thread():
+        for step in steps:
+            start = time.perf_counter()
+            rows = step.train_indices
+            head.partial_fit(features.train_x[rows], features.train_y[rows])
+            scorer, table, asked = _asked(head, features, step, table)
+            predictions[step.number, step.test_indices] = table.classify(scorer)[asked]
+            seconds += time.perf_counter() - start
+            truth = np.searchsorted(head.classes_, features.test_y[step.test_indices])
+            calibration.append(expected_calibration_error(table.probabilities(scorer)[asked], truth))
+            if progress is not None:
+                progress(step.number + 1, len(steps))
     balance = None
     if table is not None and len(steps) > 1:
         new = ~np.isin(head.classes_, steps[0].classes)
@@ -161,6 +164,12 @@ def _record(
         trade_off=balance,
         chosen=head.chosen_ if isinstance(head, TunedHead) else {},
     )
+
+
+def _is_wide(head: FewShotHead) -> bool:
+    """Tell whether a head works on matrices that are large enough for several threads."""
+    sizes = (value for name, value in head.get_params().items() if name.endswith("n_projections"))
+    return any(isinstance(size, int) and size >= WIDE for size in sizes)
 
 
 def _asked(
