@@ -136,7 +136,7 @@ def test_the_public_face_is_typed() -> None:
 def test_the_verbs_of_the_command_line_are_methods_or_functions_of_a_model() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from fiveshot import recognizer, tuning
-    from fiveshot.cli.app import MODELS, PLACES
+    from fiveshot.cli import app
 
     # Programs have loops of their own; put-back is about a folder, not about a model.
     others = {
@@ -149,7 +149,7 @@ def test_the_verbs_of_the_command_line_are_methods_or_functions_of_a_model() -> 
         "watch": "",
         "put-back": "",
     }
-    verbs = [others.get(name, name) for name in PLACES[MODELS]]
+    verbs = [others.get(name, name) for name in app.MODULES[app.MODELS]]
     functions = {*recognizer.__all__, *tuning.__all__}
     missing = [verb for verb in verbs if verb and verb not in functions and not hasattr(fiveshot.Recognizer, verb)]
     assert missing == []

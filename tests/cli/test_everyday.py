@@ -96,7 +96,6 @@ def test_every_command_of_the_everyday_path_runs_without_pytorch(
         ("predict nowhere samples/test/fish/1.jpg", "no_model"),
         ("predict things missing.jpg", "no_file"),
         ("predict things broken.jpg", "bad_image"),
-        ("predict things samples/test/fish/1.jpg samples/test/fish/2.jpg broken.jpg --bad refuse", "bad_photos"),
         ("learn things gull broken.jpg", "bad_image"),
         ("learn nowhere gull samples/test/fish", "no_model"),
         ("learn things gull nothing", "no_file"),

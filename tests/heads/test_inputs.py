@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cases import BASE, FIRST, Case, draw, flat, queries
-from fiveshot.heads.estimator import as_features, as_session_labels
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fiveshot.heads import NCM, FeCAM, RanPAC
 
 ROWS = [[1.0, 2.0], [3.0, 4.5]]
+
+
+def checked(X: Any) -> Any:
+    """Return features as a head passes them on."""
+    return NCM().validated_session(X, ["owl"] * len(X))[0]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +33,7 @@ ROWS = [[1.0, 2.0], [3.0, 4.5]]
     ],
 )
 def test_features_become_a_float_matrix(given: object, dtype: object) -> None:
-    features = as_features(NCM(), given, reset=True)
+    features = checked(given)
     assert features.dtype == dtype
     assert isinstance(features, np.ndarray)
     expected = ROWS[::-1] if isinstance(given, np.ndarray) and given.strides[0] < 0 else ROWS
@@ -41,7 +47,7 @@ def test_features_become_a_float_matrix(given: object, dtype: object) -> None:
 def test_tensors_stay_tensors(given: str, kept: str) -> None:
     torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     rows = torch.tensor(ROWS, dtype=getattr(torch, given), requires_grad=True)
-    features = as_features(NCM(), rows, reset=True)
+    features = checked(rows)
     assert isinstance(features, torch.Tensor)
     assert features.dtype == getattr(torch, kept)
     assert not features.requires_grad
@@ -49,27 +55,25 @@ def test_tensors_stay_tensors(given: str, kept: str) -> None:
 
 
 def test_whole_numbers_become_floats() -> None:
-    assert as_features(NCM(), np.array([[1, 2]]), reset=True).dtype == np.float64
-    assert as_features(NCM(), [[1, 2]], reset=True).dtype == np.float64
+    assert checked(np.array([[1, 2]])).dtype == np.float64
+    assert checked([[1, 2]]).dtype == np.float64
 
 
 def test_a_read_only_array_is_accepted_without_a_warning() -> None:
     X = np.array(ROWS)
     X.flags.writeable = False
-    assert as_features(NCM(), X, reset=True).tolist() == ROWS
+    assert checked(X).tolist() == ROWS
 
 
 def test_the_number_of_features_is_learned_once() -> None:
-    head = NCM()
-    as_features(head, np.ones((1, 5)), reset=True)
+    head = NCM().fit(np.ones((1, 5)), ["owl"])
     assert head.n_features_in_ == 5
-    as_features(head, np.ones((2, 5)), reset=False)
+    assert head.partial_fit(np.ones((2, 5)), ["wren", "wren"]).n_features_in_ == 5
 
 
 def test_labels_of_all_kinds_fit_a_session() -> None:
-    none = np.empty(0, dtype=np.int64)
     for y in ([4, 4], (4, 4), np.array([4, 4]), np.array([4.0, 4.0])):
-        labels = as_session_labels(NCM(), y, n_samples=2, known=none, classes=[4])
+        _, labels = NCM().validated_session(ROWS, y)
         assert labels.tolist() == [4, 4]
         assert labels.dtype == np.int64
 

@@ -126,9 +126,8 @@ def test_a_protocol_is_tuned_on_its_base_classes(tmp_path: Path) -> None:
         (["--recipe", "our"], "no recipe 'our'; did you mean 'ours'"),
         (["--set", "epoch=1"], "no recipe value 'epoch'; did you mean 'epochs'"),
         (["--set", "lr"], "write key=value"),
-        (["--selection", "few"], "no selection 'few'"),
         (["--device", "gpu"], "no device 'gpu'"),
-        (["--root", "."], "--root belongs to a protocol"),
+        (["--root", "."], "--root is for protocols, and .* is a folder; leave it out"),
     ],
 )
 def test_wrong_options_are_named(
@@ -144,7 +143,7 @@ def test_wrong_options_are_named(
 def test_a_place_without_images_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no folder or protocol 'cub200/bigg'; did you mean 'cub200/big'"):
         fiveshot("--images", "cub200/bigg", "--out", tmp_path / "a.safetensors")
-    with pytest.raises(InputError, match="say where its images lie with --root"):
+    with pytest.raises(InputError, match="name the folder of its images with --root"):
         fiveshot("--images", "cub200/big", "--out", tmp_path / "a.safetensors")
 
 

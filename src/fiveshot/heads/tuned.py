@@ -32,6 +32,7 @@ from fiveshot.core.scorers import (
     Scorer,
     UnbiasedLDAScorer,
     check_parameters,
+    method_name,
     on_device,
     own_parameters,
     parameter,
@@ -102,7 +103,7 @@ def values_to_try(scorer: Scorer, name: str) -> list[float]:
         one for one in parameter_names(scorer) if one in listed and listed[one].beside(parameter(scorer, one))
     ]
     raise InputError(
-        f"{name!r} of {type(scorer).__name__} cannot be chosen by episodes",
+        f"{name!r} of {method_name(scorer)} cannot be chosen by episodes",
         hint=f"give it a value; what can be chosen: {', '.join(known) or 'nothing'}",
     )
 
@@ -136,7 +137,7 @@ def default_candidates(scorer: Scorer) -> Sequence[Candidate]:
         priors = {"strength": (0.1, 1.0), "smoothing": (0.4, 0.9), "shrinkage": (0.15, 0.6)}
         return [{name: value} for name, values in priors.items() for value in values]
     raise InputError(
-        f"no candidates are known for {type(scorer).__name__}", hint="name some with candidates=[{...}]"
+        f"no candidates are known for {method_name(scorer)}", hint="name some with candidates=[{...}]"
     )
 
 

@@ -191,7 +191,7 @@ class Trainer:
         self.part = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
         self.named = trained_parameters(network)
         if recipe.classifier_start == "means":
-            network.classifier.start_at(class_means(self.features(rows), self.labels))
+            network.classifier.start_at_means(self.features(rows), self.labels)
         graphed = bool(execution.cuda_graph) and accelerator is None
         self.optimizer = make_optimizer(network, recipe, capturable=graphed)
         step = TrainStep(network, self.optimizer, recipe, execution, accelerator)
@@ -287,16 +287,6 @@ def tuning_loss(cosines: Tensor, scale: Tensor, batch: Batch, recipe: TuneRecipe
     return F.cross_entropy(scale * cosines, batch.labels, label_smoothing=recipe.label_smoothing)
 
 
-def class_means(features: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean feature of each class (n_classes, width).
-
-    >>> class_means(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 0, 1])).tolist()
-    [[2.0, 0.0], [0.0, 5.0]]
-    """
-    members = F.one_hot(labels).to(features)  # (n, n_classes)
-    return members.T @ features / members.sum(dim=0)[:, None]
-
-
 class CosineClassifier(nn.Module):
     """scale · cos(feature, weight of the class), with a scale that is learnt or fixed."""
 
@@ -312,10 +302,12 @@ class CosineClassifier(nn.Module):
         else:
             self.register_buffer("scale", torch.tensor(scale))
 
-    def start_at(self, means: Tensor) -> None:
-        """Set the weights to the directions of the class means (n_classes, width)."""
+    def start_at_means(self, features: Tensor, labels: Tensor) -> None:
+        """Set the weights to the directions of the class means; a class without features keeps its own."""
+        members = F.one_hot(labels, len(self.weight)).to(features)  # (n, n_classes)
+        present = members.any(dim=0)
         with torch.no_grad():
-            self.weight.copy_(F.normalize(means))
+            self.weight[present] = F.normalize(members.T @ features)[present]
 
     def cosines(self, features: Tensor) -> Tensor:
         """Return the cosines (n, n_classes) in float32."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fiveshot.watch.sightings import watch as watch
     from fiveshot.watch.sources import Notice as Notice
     from fiveshot.watch.sources import credentials as credentials
+    from fiveshot.watch.sources import is_address as is_address
     from fiveshot.watch.sources import open_source as open_source
 
 _NAMES = (
@@ -24,6 +25,7 @@ _NAMES = (
     "Sighting",
     "Watching",
     "credentials",
+    "is_address",
     "json_line",
     "open_source",
     "watch",

@@ -23,6 +23,16 @@ AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 VALUES: dict[str, Any] = {"Calibration": Calibration, "Prior": Prior, "Sampling": Sampling}
 
 
+def method_name(scorer: Scorer) -> str:
+    """Return what messages call the method of a scorer.
+
+    >>> from fiveshot.core.scorers import FeCAMScorer
+    >>> method_name(FeCAMScorer())
+    'FeCAM'
+    """
+    return type(scorer).__name__.removesuffix("Scorer")
+
+
 def own_parameters(scorer: Scorer) -> dict[str, Any]:
     """Return the parameters of the constructor, as they were given.
 
@@ -57,7 +67,7 @@ def parameter(scorer: Scorer, name: str) -> Any:
     owners = field_owners(own, type(scorer))
     if name not in owners:
         raise InputError(
-            f"{type(scorer).__name__} as given has no parameter {name!r}",
+            f"{method_name(scorer)} as given has no parameter {name!r}",
             hint=f"it has {', '.join(parameter_names(scorer))}",
             code="unknown_name",
         )
