@@ -1,7 +1,8 @@
 """Run commands of fiveshot one after the other in one process, and say how each ended and what memory it took.
 
 The commands come as JSON on standard input, a list of lists; a line of JSON about each goes to standard output.
-With ``--no-network`` pixels stand for features: what a file does, it does before the network sees it.
+With ``--no-network`` pixels stand for features, and a photo may take a second: what a hostile file does, it does
+before the network sees it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fiveshot.backbones import embedded
 from fiveshot.cli.app import main
 from fiveshot.data import decoders
 
-SECONDS = 1  # that a photo may take: the same limit as everywhere, only shorter
+SECONDS = 1  # that a hostile photo may take: the same limit as everywhere, only shorter
 
 
 class Pixels:
@@ -68,8 +69,8 @@ def ended(arguments: list[str]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    decoders()._seconds = SECONDS
     if sys.argv[1:2] == ["--no-network"]:
+        decoders()._seconds = SECONDS
         use_no_network()
         del sys.argv[1]
     if len(sys.argv) > 1:  # one command that does not end: the service
