@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Five photos, from start to served
 #
-# A classifier from a folder of photos, a class added later, an unknown thing, a change of mind, and the same model behind an
-# HTTP address. Pictures are drawn here, so that it runs anywhere; put your own folder in their place.
+# This notebook makes a classifier from a folder of photos, adds a class, shows it unknown things, removes a class, and serves the model
+# over HTTP. It uses drawn pictures, so that it runs anywhere. Put your own folder in their place.
 
 # %%
 import json
@@ -46,8 +46,8 @@ plt.show()
 # %% [markdown]
 # ## Learn
 #
-# A model is a directory. Four classes are learned at once, each from its five photos; `learn` says how well a class stands
-# apart by leaving each photo out in turn.
+# A model is a directory. It learns four classes, each from five photos. `learn` leaves out each photo in turn and reports how well
+# the others recognize it.
 
 # %%
 things = Recognizer.create("things")
@@ -56,7 +56,7 @@ for name in classes[:4]:
     print(f"{name:10s} {report.photos} photos, {report.verdict}, most like {report.nearest}")
 
 # %% [markdown]
-# ## Recognise, and say when it cannot
+# ## Recognize photos, known and unknown
 
 # %%
 photos = sorted(Path("samples/test").glob("*/1.jpg")) + sorted(Path("samples/strange").iterdir())
@@ -71,7 +71,7 @@ for axis, photo, one in zip(axes.flat, photos, seen, strict=True):
 plt.show()
 
 # %% [markdown]
-# The tree has not been learned, and the last three pictures show nothing that was. Now it is learned, from five photos; no
+# The model has not learned trees yet, and the last three pictures show none of its classes. Now it learns trees from five photos. No
 # other class changes.
 
 # %%
@@ -81,10 +81,10 @@ evaluation = evaluate(things, "samples/test")
 print(f"{100 * evaluation.accuracy:.0f} % of {evaluation.photos} photos it has not seen")
 
 # %% [markdown]
-# ## Change your mind
+# ## Forget a class
 #
-# `forget` removes a class; what is left equals a model that never saw it. It can be taken back, unless `for_good=True` erases
-# it to the last byte.
+# `forget` removes a class. Afterwards the model equals one that never saw the class. `undo` brings it back, unless `for_good=True` erased
+# it.
 
 # %%
 things.forget("apple")
@@ -96,8 +96,8 @@ things.close()
 # %% [markdown]
 # ## Serve it
 #
-# The same directory behind HTTP, with a page for people at `/` and an API for programs. Here the service is a process of
-# its own, as on a server; it picks a free port.
+# The service offers the same directory over HTTP: a page for people at `/`, and an API for programs. Here it runs in its own
+# process, as on a server, and picks a free port.
 
 # %%
 service = subprocess.Popen(
@@ -137,7 +137,7 @@ while True:
 print(json.dumps(ask("/v1/predict?top=2", [Path("samples/test/house/2.jpg")]), indent=1)[:600])
 
 # %% [markdown]
-# A class can be taught through it as well, and is on the disk when the answer comes.
+# You can also teach a class over HTTP. When the answer comes, the class is on the disk.
 
 # %%
 print(ask("/v1/classes/chessboard/photos", [Path("samples/strange/1.jpg"), Path("samples/strange/2.jpg")]))

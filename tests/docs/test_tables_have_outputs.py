@@ -30,7 +30,7 @@ GATHERED = (
     Exempt("docs/how-to/backbone.md", "How the recipe was chosen", "a row is of two lines"),
     Exempt("docs/explanation/heads.md", "Beside the default head", "a row is of four tables"),
     Exempt("docs/how-to/reproduce.md", "With the package alone", "a row is ours beside the paper's"),
-    Exempt("README.md", "You do research", "a row is ours beside the paper's"),
+    Exempt("README.md", "Use it for research", "a row is ours beside the paper's"),
     Exempt("docs/how-to/reproduce.md", "Text or code, and which five photographs", "a row is of three outputs"),
 )
 WITHOUT_OUTPUT = (
@@ -63,9 +63,9 @@ def test_no_exemption_outlives_its_table() -> None:
     assert {*GATHERED, *WITHOUT_OUTPUT} == set(used)
 
 
-def test_the_readme_says_what_it_costs() -> None:
+def test_the_readme_says_time_memory_and_disk() -> None:
     said = (RESULTS.parents[1] / "README.md").read_text(encoding="utf-8")
-    paragraph = said.partition("**What it costs**")[2].partition("\n\n")[0]
+    paragraph = said.partition("**Time, memory and disk**")[2].partition("\n\n")[0]
     numbers = re.findall(r"([\d.]+) (?:s|MB)\b", paragraph)
     measured = NUMBER.findall((RESULTS / "weight.md").read_text(encoding="utf-8"))
     assert len(numbers) == 4
