@@ -49,7 +49,7 @@ export function right(ones) {
 export async function itIs(ones) {
   const shares = new Map();
   for (const one of ones) {
-    for (const { label, probability } of one.found.candidates) shares.set(label, (shares.get(label) || 0) + probability / ones.length);
+    for (const { label, probability } of one.found.candidates) shares.set(label, probability === null ? undefined : (shares.get(label) || 0) + probability / ones.length);
   }
   const wrong = ones.length === 1 && !ones[0].found.unknown ? ones[0].found.label : "";
   const candidates = Array.from(shares, ([label, probability]) => ({ label, probability })).sort((a, b) => b.probability - a.probability);
