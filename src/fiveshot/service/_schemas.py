@@ -161,6 +161,7 @@ class ModelReply(BaseModel):
     keep_photos: bool
     limits: dict[str, int]
     undo: Undoable | None = Field(description="What an undo would take back; null: nothing.")
+    read_only: bool = Field(description="Whether requests that would change the model are refused.")
     state: int
 
 

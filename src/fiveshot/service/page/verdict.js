@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { $, button, make, percent, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
+import { readOnly } from "./model.js";
 import { chooseName } from "./naming.js";
 import { enlarge, openerOfPhoto } from "./pictures.js";
 import { partsOf } from "./sending.js";
@@ -17,18 +18,23 @@ export const isRight = (one) => one.verdict.kind === "right" || (one.found.unkno
 
 // What can be said about an answer, or what was said.
 export function verdictLine(one) {
-  const { verdict } = one;
   const line = make("div", "verdict actions");
-  if (!verdict) {
-    if (!one.found.unknown) line.append(button("Right", "", () => right([one]), `Right: ${one.photo.name}`));
-    line.append(button(one.found.unknown ? "It is …" : "No, it is …", "", () => itIs([one])), button("None of these", "", () => noneOfThese([one])));
-  } else {
-    line.append(make("span", "said", verdictText(one)));
-    if (verdict.kind === "right" && isClass(one)) line.append(button(`Add to ${one.found.label}`, "", () => teach([one], one.found.label)));
-    if (verdict.kind === "right") line.append(button("Change", "quiet", () => say([one], null)));
-  }
+  if (!readOnly) line.append(...verdictWays(one));
   line.append(button("Why?", "quiet", () => why([one]), `Why ${one.found.label || "unknown"}?`));
   return line;
+}
+
+function verdictWays(one) {
+  const { verdict } = one;
+  if (!verdict) {
+    const isIt = button(one.found.unknown ? "It is …" : "No, it is …", "", () => itIs([one]));
+    const ways = [isIt, button("None of these", "", () => noneOfThese([one]))];
+    return one.found.unknown ? ways : [button("Right", "", () => right([one]), `Right: ${one.photo.name}`), ...ways];
+  }
+  const ways = [make("span", "said", verdictText(one))];
+  if (verdict.kind === "right" && isClass(one)) ways.push(button(`Add to ${one.found.label}`, "", () => teach([one], one.found.label)));
+  if (verdict.kind === "right") ways.push(button("Change", "quiet", () => say([one], null)));
+  return ways;
 }
 
 function verdictText({ verdict, found }) {
@@ -96,7 +102,7 @@ async function why([one]) {
 
 const likeText = (photo) => `${photo.id}, ${percent(photo.likeness)} alike`;
 
-const KEYS = { r: right, n: itIs, 0: noneOfThese, w: why };
+const KEYS = readOnly ? { w: why } : { r: right, n: itIs, 0: noneOfThese, w: why };
 
 // Keys for whoever goes through many answers.
 export function verdictKeys(list, answerOf) {
