@@ -71,6 +71,28 @@ def spoil(*names: str) -> None:
         Path(name).write_bytes(Path(name).read_bytes()[:60])
 
 
+def test_a_single_class_is_told_without_a_percentage(here: Path, run: Run, ask: Callable[..., Any]) -> None:
+    assert run("new", "alone")[0] == 0
+    assert run("learn", "alone", "red", "photos/red")[0] == 0
+    status, printed, said = run("predict", "alone", "both.png")
+    assert (status, printed) == (0, "both.png: red\n")
+    assert (
+        "note: nothing can be called unknown yet: 19 photos of classes with two or more are needed, not 3" in said
+    )
+    _, result = ask("predict", "alone", "both.png")
+    (one,) = result["predictions"]
+    assert (one["probability"], one["can_be_unknown"]) == (None, False)
+    run("predict", "alone", "both.png", "--out", "answers.csv")
+    with Path("answers.csv").open(newline="") as opened:
+        (row,) = csv.DictReader(opened)
+    assert (row["label"], row["probability"]) == ("red", "")
+    run("predict", "alone", "both.png", "--out", "answers.parquet")
+    table = pytest.importorskip("pyarrow.parquet").read_table("answers.parquet").to_pylist()
+    assert (table[0]["probability"], table[0]["can_be_unknown"]) == (None, False)
+    status, printed, _ = run("sort", "alone", "photos/blue")
+    assert (status, "%" in printed) == (0, False)
+
+
 def test_one_bad_photo_does_not_cost_the_others(here: Path, run: Run, ask: Callable[..., Any]) -> None:
     spoil("photos/red/1.png")
     Path("photos/blue/notes.txt").write_text("blue")

@@ -13,7 +13,7 @@ from fiveshot.core.scorers import make_scorer
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer, import_file, thumbnails
 from fiveshot.recognizer.store.manifest import Options
-from fiveshot.values import to_json
+from fiveshot.values import Prediction, from_json, to_json
 
 NAMES = ("ani", "owl", "rook", "wren")
 
@@ -228,6 +228,27 @@ def test_an_empty_model_says_what_to_do(make: Callable[..., Recognizer]) -> None
         model.predict_features(photos("x"))
     assert model.show().classes == ()
     assert "no class" in model.show().rejection
+
+
+def test_a_single_class_has_no_probability(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    model.learn_features("owl", photos("owl"))
+    (alone,) = model.predict_features(photos("owl")[:1], sure=0.9)
+    assert (alone.label, alone.answer, alone.probability) == ("owl", "class", None)
+    assert [one.probability for one in alone.candidates] == [None]
+    assert from_json(Prediction, to_json(alone)) == alone
+    model.learn_features("wren", photos("wren"))
+    (beside,) = model.predict_features(photos("owl")[:1])
+    assert beside.probability is not None
+    assert sum(one.probability or 0 for one in beside.candidates) == pytest.approx(1)
+
+
+def test_answers_say_whether_anything_can_be_unknown(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    for number, name in enumerate(NAMES):  # five photos each: 19 are needed
+        model.learn_features(name, photos(name))
+        (found,) = model.predict_features(photos(name)[:1])
+        assert found.can_be_unknown == to_json(found)["can_be_unknown"] == (5 * (number + 1) >= 19)
 
 
 def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:

@@ -13,6 +13,7 @@ from fiveshot.cli.output import Answer, answering, answering_with, image_bar, pe
 from fiveshot.cli.photos import (
     BY_NESTED,
     note_classes_left_out,
+    note_no_rejection,
     note_others,
     parts_asked,
     parts_of_classes,
@@ -108,16 +109,7 @@ def learn(
         _tell(answer, reports)
         if passed_over:
             answer.say(f"skipped, already known: {some_of(passed_over, LISTED)}")
-        _note_no_rejection(answer, recognizer)
-
-
-def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
-    """Note that a model with few photos cannot call a photo unknown."""
-    from fiveshot.recognizer import can_reject, thresholds_note
-
-    contents = recognizer.snapshot.contents
-    if not can_reject(contents) and not answer.as_json:
-        answer.note(f"{thresholds_note(contents)}; until then every photo gets the name of a class")
+        note_no_rejection(answer, recognizer)
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:

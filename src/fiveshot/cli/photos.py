@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         FoundClasses,
         OutputTargets,
         Placed,
+        Recognizer,
         Regions,
         Way,
         WrongPhoto,
@@ -110,6 +111,7 @@ def predict(
                         answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
                 if as_json and out is None:
                     shown.append(to_json(one))
+            note_no_rejection(answer, recognizer)
         done = delivery.delivered
         done.bad[:0] = bad
         if not done.answers and not done.earlier:
@@ -134,13 +136,27 @@ def describe(prediction: Prediction) -> str:
     named_as = prediction.photo if prediction.box is None else f"{prediction.photo} [{Box(*prediction.box)}]"
     if prediction.unknown:
         return f"{named_as}: unknown (most like {best})"
-    named = [f"{one.label} {percent(one.probability)}" for one in prediction.candidates]
+    named = [_with_chance(one.label, one.probability) for one in prediction.candidates]
     if prediction.label is None:
         return f"{named_as}: unsure (most like {', '.join(named)})"
-    answer = f"{named_as}: {prediction.label} {percent(prediction.probability)}"
+    answer = f"{named_as}: {_with_chance(prediction.label, prediction.probability)}"
     if prediction.answer == "group":
         return f"{answer} (most like {', '.join(named)})"
     return answer + (f" (then {', '.join(named[1:])})" if named[1:] else "")
+
+
+def _with_chance(label: str, probability: float | None) -> str:
+    """Return a name with its probability; the only class of a model has none."""
+    return label if probability is None else f"{label} {percent(probability)}"
+
+
+def note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
+    """Note that a model with few photos cannot call a photo unknown."""
+    from fiveshot.recognizer import can_reject, thresholds_note
+
+    contents = recognizer.snapshot.contents
+    if not can_reject(contents) and not answer.as_json:
+        answer.note(f"{thresholds_note(contents)}; until then every photo gets the name of a class")
 
 
 def tell_delivered(answer: Answer, done: Delivered, places: OutputTargets) -> None:

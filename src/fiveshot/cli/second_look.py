@@ -332,8 +332,9 @@ def _tell_sorting(answer: Answer, found: Sorting, model: Path, folder: Path) -> 
     answer.say(f"{counted(len(found.photos), 'photo')}: {len(found.known):,} of known classes")
     for label, count in known.most_common():
         own = [one for one in found.known if one.label == label]
-        sure = sum(one.probability for one in own) / count
-        answer.say(f"  {label}: {counted(count, 'photo')}, {percent(sure, 0)} sure ({shown((own[0].photo,))})")
+        chances = [one.probability for one in own if one.probability is not None]
+        sure = f", {percent(sum(chances) / count, 0)} sure" if chances else ""
+        answer.say(f"  {label}: {counted(count, 'photo')}{sure} ({shown((own[0].photo,))})")
     unknown = sum(len(group.photos) for group in found.groups)
     answer.say(f"unknown: {counted(unknown, 'photo')} in {counted(len(found.groups), 'group')}")
     for group in found.groups[:GROUPS]:

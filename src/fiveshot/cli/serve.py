@@ -44,6 +44,7 @@ def serve(
     max_photos: Annotated[int, Option(metavar="N", help="Photos allowed in one request.")] = 50,
     max_megabytes: Annotated[int, Option(metavar="N", help="Megabytes allowed in one request.")] = 64,
     max_megapixels: Annotated[int, Option(metavar="N", help="Megapixels allowed in one photo.")] = 50,
+    read_only: Annotated[bool, Option("--read-only", help="Only recognize photos; refuse every change.")] = False,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
@@ -51,6 +52,8 @@ def serve(
     """Serve a model over HTTP, with a page to teach and try it in the browser.
 
     Example: fiveshot serve birds
+
+    Example: fiveshot serve birds --read-only
     """
     from fiveshot.extras import require_extra
     from fiveshot.service import MIB, RequestLimits, Settings
@@ -63,7 +66,9 @@ def serve(
         pixels=max_megapixels * 1_000_000,
         rate=rate,
     )
-    settings = Settings(host=host, port=port, token=token, latency=latency / 1000, limits=limits)
+    settings = Settings(
+        host=host, port=port, token=token, latency=latency / 1000, limits=limits, read_only=read_only
+    )
     _run(model, settings, device=device, runtime=runtime, weights=weights)
 
 
@@ -113,21 +118,23 @@ def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, 
     from fiveshot.service import address, listen
 
     check_openable(model, **where)
-    if not os.access(model, os.W_OK):
+    if not settings.read_only and not os.access(model, os.W_OK):
+        copy = "copy it to a folder that you can write to, and serve the copy"
         raise StorageError(
             f"cannot serve {model}: the folder is not writable",
-            hint="copy it to a folder that you can write to, and serve the copy",
+            hint=copy if studio else f"add --read-only, or {copy}",
             code="read_only",
         )
 
     def open_model() -> Recognizer:
         from fiveshot.recognizer import Recognizer
 
-        return Recognizer.open(model, **where)
+        return Recognizer.open(model, readonly=settings.read_only, **where)
 
     with listen(settings) as sock:
         place = "" if studio is None else f", a backend for the Label Studio at {studio.url}"
-        echo(f"serving {model} at {address(sock)}{place}")
+        how = " read-only" if settings.read_only else ""
+        echo(f"serving {model}{how} at {address(sock)}{place}")
         echo("stop with Ctrl-C" if studio else "open this address in a browser; stop with Ctrl-C")
         if settings.token is not None:
             echo("the page asks for the token; programs send the header: Authorization: Bearer TOKEN")

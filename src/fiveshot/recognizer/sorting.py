@@ -169,10 +169,10 @@ def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArra
             guesses[row] = best.label
             if one.unknown or (limit is not None and _likeness(snapshot, X[row], best.label) < limit):
                 continue
-            second = one.candidates[1].probability if len(one.candidates) > 1 else 0.0
-            doubt[row] = 1 - (best.probability - second)
+            chances = [each.probability for each in one.candidates if each.probability is not None]
+            doubt[row] = 1 - (chances[0] - chances[1]) if chances else 0.0  # between the two likeliest
             known.append(KnownPhoto(row, best.label, best.probability))
-    return sorted(known, key=lambda one: (-one.probability, one.photo)), doubt, guesses
+    return sorted(known, key=lambda one: (-(one.probability or 0.0), one.photo)), doubt, guesses
 
 
 def _limits(snapshot: Snapshot) -> float | None:

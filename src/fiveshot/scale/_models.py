@@ -290,7 +290,7 @@ def _rejection(
 ) -> Rejection:
     """Return the thresholds that the kept vectors give."""
     if sample is None or not len(sample):
-        note = "nothing is rejected: no vectors of the base classes were kept"
+        note = "nothing can be called unknown: no vectors of the base classes were kept"
         return Rejection(options.false_rejection, note=note)
     labels = [check_name(str(label)) for label in sample.labels]
     head = make_scorer(record.name).adopt(Memory(base=base), record.settings or None)

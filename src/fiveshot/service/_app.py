@@ -43,8 +43,8 @@ def create_app(
     Parameters
     ----------
     model : Recognizer or callable
-        The model, opened to write, or a function that opens it. With a function the application answers at once,
-        and the model is opened beside it.
+        The model, or a function that opens it: to write, unless the settings are read-only. With a function the
+        application answers at once, and the model is opened beside it.
     settings : Settings, optional
         Who may ask, and for how much.
     studio : StudioSettings, optional
@@ -84,7 +84,7 @@ def create_app(
     )
     keys = IdempotencyKeys(chosen.limits.keys)
     app.state.service = Service(engine, chosen.limits, keys, Reviews(engine), Sortings(engine))
-    routers = [photo_routes, second_look_routes, status_routes, page_routes()]
+    routers = [photo_routes, second_look_routes, status_routes, page_routes(read_only=chosen.read_only)]
     app.state.studio = None
     if studio is not None:
         from fiveshot.service.label_studio import Studio, studio_routes
@@ -120,7 +120,7 @@ async def _keep_up(engine: Engine) -> None:
         problem = ""
         try:
             await engine.keep_up()
-            if now() >= due:
+            if now() >= due and not engine.settings.read_only:
                 due = now() + SETTLE
                 await engine.settle()
         except FiveshotError as error:

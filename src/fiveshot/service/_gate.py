@@ -52,6 +52,7 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN = ("/v1/health", "/v1/ready", "/v1/openapi.json")  # for anybody: they tell nothing about the classes
 STUDIO = ("/setup", "/predict", "/train", "/webhook", "/versions")  # what Label Studio calls, beside /health
 GUARDED = ("/metrics", *STUDIO)  # and all that begins with /v1/
+RECOGNIZING = ("/v1/predict", "/predict", "/setup")  # sent by POST, though they change nothing
 CLIENTS = 10_000  # whose rates are remembered
 log = logging.getLogger("fiveshot.service")
 
@@ -176,6 +177,13 @@ class AccessControl:
         self._rate.check(client)
         if self._settings.token is not None and (path.startswith("/v1/") or path in GUARDED):
             check_token(headers, self._settings.token, basic=path in STUDIO)
+        if self._settings.read_only and changes_model(scope["method"], path):
+            raise ApiError(
+                403,
+                "read_only",
+                "the model is served read-only, so it cannot be changed here",
+                "change it with the fiveshot command, or serve it without --read-only",
+            )
 
     def _check_host(self, headers: Headers) -> None:
         """A page that lets its own name point here must not get in: without a token only we are called so."""
@@ -208,6 +216,20 @@ class AccessControl:
                 f"the request has {_size(room)}, the limit is {_size(most)}", "send fewer photos at once"
             )
         return room
+
+
+def changes_model(method: str, path: str) -> bool:
+    """Tell whether a request may change the model: all but looking, recognizing, and sorting without learning.
+
+    >>> changes_model("POST", "/v1/predict"), changes_model("POST", "/v1/sort/7/photos")
+    (False, False)
+    >>> changes_model("POST", "/v1/undo"), changes_model("POST", "/v1/sort/7/learn")
+    (True, True)
+    """
+    if method in SAFE or path in RECOGNIZING:
+        return False
+    sorts = path == "/v1/sort" or path.startswith("/v1/sort/")
+    return not sorts or path.endswith("/learn")
 
 
 def check_origin(headers: Headers) -> None:

@@ -283,7 +283,8 @@ async def model(service: TheService) -> ModelReply:
     snapshot = service.engine.serving.snapshot
     limits = service.limits
     options, negatives = snapshot.manifest.options, snapshot.contents.negatives
-    undo = await service.engine.read(ModelReader.next_to_undo)
+    read_only = service.engine.settings.read_only
+    undo = None if read_only else await service.engine.read(ModelReader.next_to_undo)
     return ModelReply(
         classes=len(snapshot.memory.labels),
         base_classes=len(snapshot.contents.base.labels),
@@ -295,6 +296,7 @@ async def model(service: TheService) -> ModelReply:
         keep_photos=options.keep_photos,
         limits={name: getattr(limits, name) for name in ("body_bytes", "photos", "pixels", "sorted_photos")},
         undo=None if undo is None else Undoable(action=undo.action, classes=list(undo.classes[:MOST_NAMES])),
+        read_only=read_only,
         state=snapshot.state,
     )
 
@@ -305,14 +307,19 @@ async def metrics(service: TheService) -> Response:
     return Response(service.engine.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def page_routes() -> APIRouter:
-    """Return the routes of the page's files, read once: no path of a client is ever looked up on the disk."""
+def page_routes(*, read_only: bool = False) -> APIRouter:
+    """Return the routes of the page's files, read once: no path of a client is ever looked up on the disk.
+
+    The page of a service that is ``read_only`` has a class that says so, for its scripts and its style.
+    """
     routes = APIRouter()
     for file in (files("fiveshot.service") / "page").iterdir():
         kind = KINDS.get(PurePath(file.name).suffix)
         if kind is not None:
-            path = "/" if file.name == "index.html" else f"/{file.name}"
-            answer = _page_file(file.read_bytes(), kind + ("" if kind == "image/svg+xml" else "; charset=utf-8"))
+            path, data = f"/{file.name}", file.read_bytes()
+            if file.name == "index.html":
+                path, data = "/", data.replace(b"<html ", b'<html class="read-only" ') if read_only else data
+            answer = _page_file(data, kind + ("" if kind == "image/svg+xml" else "; charset=utf-8"))
             routes.add_api_route(path, answer, include_in_schema=False, response_model=None)
     return routes
 

@@ -60,7 +60,10 @@ class PredictionEntry(BaseModel):
     answer: Literal["class", "group", "unknown", "unsure"]
     unknown: bool
     unsure: bool = Field(description="Whether no answer is as sure as was asked for.")
-    probability: float = Field(description="Of the answer; without one, of the best candidate.")
+    can_be_unknown: bool = Field(description="False while the model has too few photos to call any unknown.")
+    probability: float | None = Field(
+        description="Of the answer; without one, of the best candidate. Null while the model has a single class."
+    )
     candidates: list[Candidate]
     levels: list[Candidate] = Field(description="From the widest group to a class; empty without groups.")
     familiarity: float | None
@@ -158,6 +161,7 @@ class ModelReply(BaseModel):
     keep_photos: bool
     limits: dict[str, int]
     undo: Undoable | None = Field(description="What an undo would take back; null: nothing.")
+    read_only: bool = Field(description="Whether requests that would change the model are refused.")
     state: int
 
 

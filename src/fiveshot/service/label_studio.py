@@ -115,11 +115,12 @@ class Control:
                 return cls(KINDS[tag.tag], str(tag.get("name")), image, images[image], labels)
         raise _unusable("it has neither Choices nor RectangleLabels for an Image")
 
-    def label_of(self, found: Prediction) -> tuple[str, float] | None:
+    def label_of(self, found: Prediction) -> tuple[str, float | None] | None:
         """Return the choice that stands for an answer, with its probability; None where there is none."""
         if found.label is None:
             other = next((label for label in self.labels if _class_of(label) == NONE), None)
-            return None if other is None else (other, 1 - found.probability)
+            chance = None if found.probability is None else 1 - found.probability
+            return None if other is None else (other, chance)
         named = {name: label for label in self.labels for name in (label, label.casefold())}
         for one in (Candidate(found.label, found.probability), *found.candidates):
             for known in (one.label, short_name(one.label), *reversed(levels_of(one.label))):
@@ -239,7 +240,7 @@ class Studio:
         return self._prediction(control, [(*label, box) for label, box in chosen if label is not None])
 
     def _prediction(
-        self, control: Control, chosen: Sequence[tuple[str, float, Mapping[str, Any] | None]]
+        self, control: Control, chosen: Sequence[tuple[str, float | None, Mapping[str, Any] | None]]
     ) -> dict[str, Any]:
         result = [
             {
@@ -251,7 +252,7 @@ class Studio:
             }
             for label, probability, box in chosen
         ]
-        score = min((probability for _, probability, _ in chosen), default=0.0)
+        score = min((probability for _, probability, _ in chosen if probability is not None), default=0.0)
         return {"result": result, "score": score, "model_version": self.version}
 
     def submit(self, control: Control, tasks: Sequence[object]) -> int:

@@ -165,6 +165,8 @@ class Settings:
         Seconds for requests in flight when the service ends.
     limits : RequestLimits
         How much the service takes on.
+    read_only : bool
+        Whether requests that would change the model are refused, and the page only tries photos.
 
     Raises
     ------
@@ -186,6 +188,7 @@ class Settings:
     refresh: float = 2.0
     drain: int = 20
     limits: RequestLimits = field(default_factory=RequestLimits)
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):

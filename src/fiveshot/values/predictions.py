@@ -8,14 +8,14 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True)
 class Candidate:
-    """A class or a group that a photo may show, and its probability.
+    """A class or a group that a photo may show, and its probability; None for the only class of a model.
 
     >>> Candidate("owl", 0.9).probability
     0.9
     """
 
     label: str
-    probability: float
+    probability: float | None
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,15 @@ class Prediction:
         Name of the photo.
     label : str or None
         Its class, or its group where that is sure and the class is not; None for no answer.
-    probability : float
-        Probability of the answer; without one, that of the best candidate.
+    probability : float or None
+        Probability of the answer; without one, that of the best candidate. None while the model has a single
+        class: there is nothing to compare it with.
     candidates : tuple of Candidate
         The most probable classes, the best first, whether the photo is known or not.
     familiarity : float or None
         How much the photo is like the class it is most like; None where it is not a finite number.
     threshold : float or None
-        The familiarity below which a photo of the best class is unknown; None where nothing is rejected.
+        The familiarity below which a photo of the best class is unknown; None where nothing can be called so.
     levels : tuple of Candidate
         The most probable group, in it the most probable one below, down to a class. Empty where the model has no
         groups.
@@ -65,11 +66,11 @@ class Prediction:
     False
     """
 
-    DERIVED: ClassVar = ("unknown", "answer")
+    DERIVED: ClassVar = ("unknown", "can_be_unknown", "answer")
 
     photo: str
     label: str | None
-    probability: float
+    probability: float | None
     candidates: tuple[Candidate, ...]
     familiarity: float | None
     threshold: float | None
@@ -82,6 +83,11 @@ class Prediction:
     def unknown(self) -> bool:
         """Whether the photo is unlike every class."""
         return self.label is None and not self.unsure
+
+    @property
+    def can_be_unknown(self) -> bool:
+        """Whether the photo could be called unknown: False while the model has too few photos for that."""
+        return self.threshold is not None
 
     @property
     def answer(self) -> Literal["class", "group", "unknown", "unsure"]:

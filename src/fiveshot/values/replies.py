@@ -26,6 +26,8 @@ class ModelState:
         ``photos`` and ``body_bytes`` of one request, and ``pixels`` of a photo.
     state : int
         One more with every change.
+    read_only : bool
+        Whether requests that would change the model are refused.
 
     Examples
     --------
@@ -39,6 +41,7 @@ class ModelState:
     rejection: str
     limits: Mapping[str, int]
     state: int
+    read_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,15 @@ from fiveshot.values.photos import BadImage
 class KnownPhoto:
     """A photo that shows a known class, by its number among those that were sorted.
 
+    The probability is None while the model has a single class.
+
     >>> KnownPhoto(3, "owl", 0.9).label
     'owl'
     """
 
     photo: int
     label: str
-    probability: float
+    probability: float | None
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,9 @@ def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
         "probability": {
             "name": "Probability",
             "icon": "mdi:percent",
-            "value_template": "{{ (value_json.probability * 100) | round(1) }}",
+            # A single class has no probability, and Home Assistant takes None for unknown.
+            "value_template": "{{ (value_json.probability * 100) | round(1) "
+            "if value_json.probability is not none else none }}",
             "unit_of_measurement": "%",
             "state_class": "measurement",
         },

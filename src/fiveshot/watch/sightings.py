@@ -304,11 +304,12 @@ class Command:
                 kept.write(sighting.photo.read())
                 kept.flush()
                 photo = kept.name
+            probability = sighting.prediction.probability
             values = {
                 "photo": photo,
                 "label": sighting.shown,
                 "answer": sighting.prediction.answer,
-                "probability": f"{sighting.prediction.probability:.4f}",
+                "probability": "" if probability is None else f"{probability:.4f}",
                 "vote": sighting.vote.label or "unknown",
                 "time": sighting.time,
                 "source": sighting.source,

@@ -86,7 +86,7 @@ def test_a_base_of_too_few_photos_rejects_nothing() -> None:
     X, y = photos_of(12, 5, seed=1)
     found = fit_rejection(make_scorer("ncm").learn(X, y), X, y, seed=0)
     assert found.threshold(5) == -np.inf
-    assert found.note == "nothing is rejected: the base leaves 12 photos to hold out, 19 are needed"
+    assert found.note == "nothing can be called unknown: the base leaves 12 photos to hold out, 19 are needed"
 
 
 def test_a_base_of_few_classes_sets_no_threshold_for_others() -> None:
@@ -144,7 +144,8 @@ def test_too_few_learned_photos_reject_nothing() -> None:
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
     found = shots(make_scorer("ncm").adopt(memory), memory, photos)
     assert found.thresholds == ()
-    assert found.note == "nothing is rejected yet: 19 photos of classes with two or more are needed, not 18"
+    missing = "19 photos of classes with two or more are needed, not 18"
+    assert found.note == f"nothing can be called unknown yet: {missing}"
 
 
 def test_of_many_classes_an_even_sample_is_left_out() -> None:

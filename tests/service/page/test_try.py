@@ -75,12 +75,27 @@ def test_it_is_said_while_nothing_can_be_unknown(open_page: Callable[..., Watche
     page = open_page(service.url + "#try").page
     until(page, "document.getElementById('summary').textContent === '2 classes'")
     shown(page, "red")
-    said = re.compile(r"^Here nothing is rejected yet: 19 photos .* are needed, not 6\. Until then other things")
+    said = re.compile(
+        r"^Here nothing can be called unknown yet: 19 photos .* needed, not 6\. Until then other things"
+    )
     page.locator("#try-never", has_text=said).wait_for()
     service.learn("blue", 8)
     service.learn("gray", 8)
     shown(page, "red", 31)  # which is answered by the model as it is now
     page.locator("#try-never").wait_for(state="hidden")
+
+
+def test_a_single_class_has_no_percentage(open_page: Callable[..., Watched], service: Live) -> None:
+    service.learn("red")
+    page = open_page(service.url + "#try").page
+    until(page, "document.getElementById('summary').textContent === '1 class'")
+    shown(page, "green")
+    assert page.locator(".answer .label").inner_text() == "red"
+    assert page.locator(".answer .share").count() == 0
+    page.locator("#try-never", has_text="nothing can be called unknown yet").wait_for()
+    service.learn("green")
+    shown(page, "green", 31)
+    assert "%" in page.locator(".answer", has_text="green 31.jpg").locator(".label").inner_text()
 
 
 def count(service: Live, name: str) -> int:

@@ -240,4 +240,5 @@ def _caption(one: Prediction) -> str:
     """Return what is said of a photo in a few words."""
     if one.label is None:
         return f"{one.answer}?"[:_TEXT]
-    return f"{one.label[:_TEXT]} {100 * one.probability:.0f} %"
+    chance = "" if one.probability is None else f" {100 * one.probability:.0f} %"
+    return f"{one.label[:_TEXT]}{chance}"

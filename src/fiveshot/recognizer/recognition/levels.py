@@ -133,11 +133,14 @@ def check_sure(sure: float | None) -> None:
 def surest(chain: Sequence[Candidate], sure: float | None) -> Candidate | None:
     """Return the narrowest level that is sure; where none is, the widest, or None where ``sure`` was asked for.
 
+    The only class of a model has no probability, and is always the answer.
+
     >>> owl, barn_owl, wren = Candidate("owl", 0.9), Candidate("owl/barn owl", 0.5), Candidate("wren", 0.4)
     >>> surest([owl, barn_owl], None).label, surest([wren], None).label, surest([wren], 0.9)
     ('owl', 'wren', None)
     """
-    enough = [level for level in chain if level.probability >= (SURE if sure is None else sure)]
+    least = SURE if sure is None else sure
+    enough = [level for level in chain if level.probability is None or level.probability >= least]
     if enough:
         return enough[-1]
     return chain[0] if sure is None else None

@@ -42,7 +42,7 @@ CHANCE, LEAST_CHANCE = 0.3, 0.1
 # The longer the features of a photo, the less it is like any class, its own or not: the log of the length makes up
 # for that. What is longer or shorter than the strangers by more than a tenth counts alike: it has another reason.
 LENGTH, MOST_LONGER = 2.0, 0.1
-NO_CLASS = "nothing is rejected yet: no class is known"
+NO_CLASS = "nothing can be called unknown yet: no class is known"
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
 
 
@@ -50,9 +50,9 @@ SAMPLES = 200  # learned photos that are left out at most, which bounds the time
 class Rejection:
     """Thresholds on familiarity for classes of some numbers of photos; between them, linear in log n.
 
-    Without thresholds nothing is rejected; ``note`` says on what they rest, or why there are none. ``table`` has
-    the thresholds at other rates. ``standing`` is the threshold for classes learned after the base where photos of
-    none of the classes count: on how a photo stands beside these, see ``Strangers``.
+    Without thresholds nothing can be called unknown; ``note`` says on what they rest, or why there are none.
+    ``table`` has the thresholds at other rates. ``standing`` is the threshold for classes learned after the base
+    where photos of none of the classes count: on how a photo stands beside these, see ``Strangers``.
 
     >>> rejection = Rejection(0.05, counts=(1, 100), thresholds=(-4.0, -2.0), note="an example")
     >>> rejection.threshold(10), rejection.threshold(1000)
@@ -105,16 +105,14 @@ class Rejection:
         >>> table = ((0.01, (-6.0,)), (0.05, (-4.0,)))
         >>> rejection = Rejection(0.05, (5,), (-4.0,), table=table)
         >>> rejection.at(0.02).thresholds, rejection.at(0.001).note
-        ((-5.5,), 'nothing is rejected: the held-out photos of the base are too few for a rate of 0.1 %')
+        ((-5.5,), 'nothing can be called unknown: the held-out photos of the base are too few for a rate of 0.1 %')
         """
         if rate == self.false_rejection or not self.counts:
             return replace(self, false_rejection=rate)
         rates = [one for one, _ in self.table]
         if not rates or rate < rates[0]:
-            few = (
-                f"nothing is rejected: the held-out photos of the base are too few for a rate of {100 * rate:g} %"
-            )
-            return Rejection(rate, note=few)
+            few = f"the held-out photos of the base are too few for a rate of {100 * rate:g} %"
+            return Rejection(rate, note=f"nothing can be called unknown: {few}")
         columns = zip(*(thresholds for _, thresholds in self.table), strict=True)
         thresholds = tuple(float(np.interp(rate, rates, column)) for column in columns)
         return replace(self, false_rejection=rate, thresholds=thresholds)
@@ -198,7 +196,7 @@ def fit_rejection(
         note = f"a base of fewer than {LEAST_CLASSES} classes does not show how unlike new ones may be"
         return Rejection(false_rejection, note=note)
     if held_out < needed:
-        note = f"nothing is rejected: the base leaves {held_out} photos to hold out, {needed} are needed"
+        note = f"nothing can be called unknown: the base leaves {held_out} photos to hold out, {needed} are needed"
         return Rejection(false_rejection, note=note)
     base = ClassStatistics.of({label: one.summary for label, one in classes.items()})
     many = int(np.median([one.summary.count for one in classes.values()]))
@@ -256,7 +254,7 @@ def shots_note(rate: float, held: int, negatives: int = 0) -> str:
     if _counts(held, negatives):
         often = f"about one known photo in {held + 1} may be rejected until there are {needed}"
         return f"set on {held} learned photos, left out in turn{_beside(held, negatives)}; {often}"
-    return f"nothing is rejected yet: {needed} photos of classes with two or more are needed, not {held}"
+    return f"nothing can be called unknown yet: {needed} photos of classes with two or more are needed, not {held}"
 
 
 def _counts(held: int, negatives: int) -> bool:

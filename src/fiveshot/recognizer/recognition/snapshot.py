@@ -244,12 +244,18 @@ class Snapshot:
     ) -> list[Prediction]:
         """Return an answer in the names of classes and groups, with what is unknown."""
         labels = self.classes
+        single = len(labels) == 1
         order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, :top]
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
             _prediction(
-                name, [Candidate(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure
+                name,
+                [Candidate(labels[i], None if single else float(row[i])) for i in best],
+                float(like),
+                float(limit),
+                levels,
+                sure,
             )
             for name, row, best, like, limit, levels in zip(
                 names,

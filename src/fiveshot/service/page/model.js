@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 
 export const model = { classes: 0, state: -1, undo: null, limits: { photos: 50, body_bytes: 64 * 2 ** 20 } };
+export const readOnly = document.documentElement.classList.contains("read-only"); // then the page only tries photos
 const listeners = new Set();
 
 export const whenChanged = (listener) => listeners.add(listener);

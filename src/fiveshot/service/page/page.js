@@ -5,7 +5,7 @@ import { $, afterwards, plural } from "./elements.js";
 import { openClass, openNegatives, setUpAbout } from "./about.js";
 import { Gallery } from "./gallery.js";
 import { setUpIntake, setUpZone } from "./intake.js";
-import { model, refresh, whenChanged } from "./model.js";
+import { model, readOnly, refresh, whenChanged } from "./model.js";
 import { setUpNaming } from "./naming.js";
 import { complain, quiet, setUpNotices } from "./notices.js";
 import { setUpFrame } from "./frame.js";
@@ -16,14 +16,14 @@ import * as teach from "./teach.js";
 import * as review from "./review.js";
 import * as trying from "./try.js";
 
-const views = { teach, try: trying, review, sort };
-let view = "teach";
+const views = readOnly ? { try: trying } : { teach, try: trying, review, sort };
+let view = null;
 const gallery = new Gallery($("gallery"), { onOpen: openClass, onFound: tellFound, onError: complain });
 
 function go() {
   const wanted = location.hash.slice(1);
-  if (wanted && !(wanted in views)) return; // a place within the view
-  view = wanted || "teach";
+  if (view && wanted && !(wanted in views)) return; // a place within the view
+  view = wanted in views ? wanted : Object.keys(views)[0];
   quiet();
   for (const name of Object.keys(views)) {
     $(`view-${name}`).hidden = name !== view;

@@ -109,10 +109,11 @@ function unknownSection({ group, numbers }) {
 }
 
 function knownSection({ label, ones, numbers }) {
-  const sure = ones.reduce((sum, one) => sum + one.probability, 0) / ones.length;
-  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}, ${percent(sure)} sure on average`));
+  const chances = ones.map((one) => one.probability).filter((one) => one !== null); // the only class of a model has none
+  const sure = chances.length ? `, ${percent(chances.reduce((sum, one) => sum + one, 0) / ones.length)} sure on average` : "";
+  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}${sure}`));
   const add = button(`Add to ${label}`, "", () => learn(numbers, label));
-  return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, one.probability])));
+  return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, one.probability ?? undefined])));
 }
 
 function section(kind, numbers, head, shares = new Map()) {

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { $, afterwards, percent, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
-import { model, whenChanged } from "./model.js";
+import { model, readOnly, whenChanged } from "./model.js";
 
 const RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3];
 const text = (rate) => `${Number((100 * rate).toPrecision(3))} %`;
@@ -12,7 +12,7 @@ let round = 0;
 
 function show() {
   const rate = model.false_rejection;
-  $("strictness").hidden = !model.classes || rate === undefined || rate === null;
+  $("strictness").hidden = readOnly || !model.classes || rate === undefined || rate === null;
   if ($("strictness").hidden) return;
   rates = [...new Set([...RATES, rate])].sort((a, b) => a - b);
   $("rate").max = String(rates.length - 1);

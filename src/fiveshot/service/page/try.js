@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { partNote, partWays } from "./frame.js";
 import { complain, tellGone } from "./notices.js";
-import { model, whenChanged } from "./model.js";
+import { model, readOnly, whenChanged } from "./model.js";
 import { enlarge, openerOfFile, showFile } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending } from "./sending.js";
@@ -27,7 +27,7 @@ let block = null; // the one that gets the next row
 let keys = 0;
 
 export function take(found) {
-  if (!model.classes) return complain("The model knows no class yet. Teach it one first.", $("try-messages"));
+  if (!model.classes) return complain(`The model knows no class yet.${readOnly ? "" : " Teach it one first."}`, $("try-messages"));
   sending.add(found.map(({ file }) => file));
 }
 
@@ -80,12 +80,13 @@ function fill(one) {
 }
 
 function answerLines(found) {
-  const likely = found.candidates.filter((one) => one.probability >= LEAST).slice(0, MOST_LINES);
+  const likely = found.candidates.filter((one) => one.probability === null || one.probability >= LEAST).slice(0, MOST_LINES);
   if (found.label === null) {
     const why = found.unknown ? "Unlike every class it knows." : "No answer is sure enough.";
     return [make("p", "label unknown", found.unknown ? "Unknown" : "Unsure"), make("p", "small", `${why} Nearest: ${likely.map((one) => one.label).join(", ")}.`)];
   }
-  const head = make("p", "label", found.label, " ", make("span", "share", percent(found.probability)));
+  const head = make("p", "label", found.label);
+  if (found.probability !== null) head.append(" ", make("span", "share", percent(found.probability)));
   if (found.answer === "group") head.append(make("span", "muted small", ", a group of classes"));
   const others = likely.filter((one) => one.label !== found.label);
   if (!others.length) return [head];
@@ -106,7 +107,7 @@ function enlargeOne(one) {
   const visible = answers.filter((other) => !other.item.hidden);
   const pictures = visible.map((other) => ({
     show: showFile(other.photo), title: other.photo.name, ways: () => partWays(other.photo, () => sending.add([other.photo])),
-    note: other.error ? "not usable" : `${kindText(kindOf(other))}${other.found.label === null ? "" : `, ${percent(other.found.probability)}`}`,
+    note: other.error ? "not usable" : [kindText(kindOf(other)), ...(other.found.label === null || other.found.probability === null ? [] : [percent(other.found.probability)])].join(", "),
   }));
   enlarge(pictures, visible.indexOf(one));
 }
@@ -124,7 +125,7 @@ function summarize() {
   const looked = answers.filter((one) => one.verdict && one.found);
   $("try-verdicts").textContent = looked.length ? `Right: ${looked.filter(isRight).length} of ${looked.length} you looked at` : "";
   const found = answers.flatMap((one) => one.found || []);
-  const never = found.length > 0 && found.every((one) => one.threshold === null && one.state === model.state);
+  const never = found.length > 0 && found.every((one) => !one.can_be_unknown && one.state === model.state);
   $("try-never").hidden = !never;
   $("try-never").textContent = never ? `Here ${model.rejection}. Until then other things get the name of a class, too.` : "";
   $("try-again").hidden = !answers.some((one) => one.found && one.found.state !== model.state) || sending.working;
@@ -171,7 +172,7 @@ function finish() {
 
 function order() {
   const doubtful = $("try-order").value === "doubtful";
-  const sureness = (one) => (one.error ? -1 : one.found.label === null ? 0 : one.found.probability);
+  const sureness = (one) => (one.error ? -1 : one.found.label === null ? 0 : one.found.probability ?? 1);
   const sorted = [...answers].sort((a, b) => (doubtful ? sureness(a) - sureness(b) : 0) || Number(a.key) - Number(b.key));
   answers = sorted;
   block = null; // from the top on: to take thousands of rows away at once would take too long

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { $, button, make, percent, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
+import { readOnly } from "./model.js";
 import { chooseName } from "./naming.js";
 import { enlarge, openerOfPhoto } from "./pictures.js";
 import { partsOf } from "./sending.js";
@@ -17,18 +18,23 @@ export const isRight = (one) => one.verdict.kind === "right" || (one.found.unkno
 
 // What can be said about an answer, or what was said.
 export function verdictLine(one) {
-  const { verdict } = one;
   const line = make("div", "verdict actions");
-  if (!verdict) {
-    if (!one.found.unknown) line.append(button("Right", "", () => right([one]), `Right: ${one.photo.name}`));
-    line.append(button(one.found.unknown ? "It is …" : "No, it is …", "", () => itIs([one])), button("None of these", "", () => noneOfThese([one])));
-  } else {
-    line.append(make("span", "said", verdictText(one)));
-    if (verdict.kind === "right" && isClass(one)) line.append(button(`Add to ${one.found.label}`, "", () => teach([one], one.found.label)));
-    if (verdict.kind === "right") line.append(button("Change", "quiet", () => say([one], null)));
-  }
+  if (!readOnly) line.append(...verdictWays(one));
   line.append(button("Why?", "quiet", () => why([one]), `Why ${one.found.label || "unknown"}?`));
   return line;
+}
+
+function verdictWays(one) {
+  const { verdict } = one;
+  if (!verdict) {
+    const isIt = button(one.found.unknown ? "It is …" : "No, it is …", "", () => itIs([one]));
+    const ways = [isIt, button("None of these", "", () => noneOfThese([one]))];
+    return one.found.unknown ? ways : [button("Right", "", () => right([one]), `Right: ${one.photo.name}`), ...ways];
+  }
+  const ways = [make("span", "said", verdictText(one))];
+  if (verdict.kind === "right" && isClass(one)) ways.push(button(`Add to ${one.found.label}`, "", () => teach([one], one.found.label)));
+  if (verdict.kind === "right") ways.push(button("Change", "quiet", () => say([one], null)));
+  return ways;
 }
 
 function verdictText({ verdict, found }) {
@@ -49,7 +55,7 @@ export function right(ones) {
 export async function itIs(ones) {
   const shares = new Map();
   for (const one of ones) {
-    for (const { label, probability } of one.found.candidates) shares.set(label, (shares.get(label) || 0) + probability / ones.length);
+    for (const { label, probability } of one.found.candidates) shares.set(label, probability === null ? undefined : (shares.get(label) || 0) + probability / ones.length);
   }
   const wrong = ones.length === 1 && !ones[0].found.unknown ? ones[0].found.label : "";
   const candidates = Array.from(shares, ([label, probability]) => ({ label, probability })).sort((a, b) => b.probability - a.probability);
@@ -96,7 +102,7 @@ async function why([one]) {
 
 const likeText = (photo) => `${photo.id}, ${percent(photo.likeness)} alike`;
 
-const KEYS = { r: right, n: itIs, 0: noneOfThese, w: why };
+const KEYS = readOnly ? { w: why } : { r: right, n: itIs, 0: noneOfThese, w: why };
 
 // Keys for whoever goes through many answers.
 export function verdictKeys(list, answerOf) {
