@@ -97,7 +97,7 @@ def test_a_model_that_cannot_be_written_is_not_served(fresh_path: Path, monkeypa
     """It would be loading for ever: whoever taught it on the page would be told to look at the log."""
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK or Path(path) != fresh_path)
     result = CliRunner().invoke(app, ["serve", str(fresh_path), "--port", "0"])
-    assert f"cannot serve {fresh_path}: it is read-only, or not yours" in str(result.exception)
+    assert f"cannot serve {fresh_path}: it is read-only or not writable" in str(result.exception)
     assert "copy the folder" in str(result.exception)
 
 
