@@ -553,7 +553,7 @@ def test_a_part_that_is_no_file_is_named(service: Live) -> None:
     ):
         assert error(reply, 422, "not_a_file") == f"{part} is text, not a file"
         assert "photos=@FILE" in reply.json()["hint"]
-    assert error(send(("top", b"3")), 422, "unknown_part") == "there is a part 'top'"
+    assert error(send(("top", b"3")), 422, "unknown_part") == "unknown part 'top'"
     error(send(*[("photos", b"a.jpg")] * 51), 422, "not_a_file")
 
 
@@ -609,7 +609,7 @@ def test_an_erasure_that_a_reader_delays_is_not_to_be_sent_again(
             service.client.get("/v1/model").json()["state"],
         )
         assert re.match(
-            r".*is gone from the model.*another process is reading.*next opened or changed", answer["pending"]
+            r".*are gone from the model.*another process is reading.*next opened or changed", answer["pending"]
         )
         assert str(fresh_path) not in answer["pending"]
         assert service.names() == ["other"]

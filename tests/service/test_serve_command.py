@@ -82,7 +82,7 @@ def test_an_end_is_clean(embedded_path: Path) -> None:
         (["--host", "nope.invalid", "--token", "x" * 20], "choose an address of this machine with --host"),
         (["--host", "a..b", "--token", "x" * 20], "choose an address of this machine with --host"),
         (["--rate", "0"], "rate is 0.0 (--rate 0); choose a number above 0"),
-        (["--max-photos", "0"], "photos is 0 (--max-photos 0); choose a whole number from 1 on"),
+        (["--max-photos", "0"], "photos is 0 (--max-photos 0); choose a whole number of at least 1"),
         (["--max-megabytes", "-3"], "body_bytes is -3,145,728 (--max-megabytes -3); choose"),
         (["--max-megapixels", "0"], "pixels is 0 (--max-megapixels 0); choose"),
     ],
@@ -97,8 +97,8 @@ def test_a_model_that_cannot_be_written_is_not_served(fresh_path: Path, monkeypa
     """It would be loading for ever: whoever taught it on the page would be told to look at the log."""
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK or Path(path) != fresh_path)
     result = CliRunner().invoke(app, ["serve", str(fresh_path), "--port", "0"])
-    assert f"cannot serve {fresh_path}: it is read-only or not writable" in str(result.exception)
-    assert "copy the folder" in str(result.exception)
+    assert f"cannot serve {fresh_path}: the folder is not writable" in str(result.exception)
+    assert "serve the copy" in str(result.exception)
 
 
 def test_a_port_that_is_taken_is_said(fresh_path: Path) -> None:
