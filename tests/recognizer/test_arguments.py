@@ -45,10 +45,10 @@ def test_wrong_types_are_named(model: Recognizer, call: str) -> None:
     [
         ({"false_rejection": "a"}, "false_rejection='a' is not a number between 0 and 1"),
         ({"false_rejection": None}, "false_rejection=None "),
-        ({"false_rejection": 0}, "false_rejection=0 .*both left out"),
+        ({"false_rejection": 0}, "false_rejection=0 .*both excluded"),
         ({"false_rejection": 2}, "false_rejection=2 .*between 0 and 1"),
         ({"seed": "a"}, "seed='a' "),
-        ({"seed": -1}, "seed=-1 .*from 0 on"),
+        ({"seed": -1}, "seed=-1 .*of at least 0"),
         ({"keep_photos": "no"}, "keep_photos='no' .*neither True nor False"),
         ({"thumbnails": 1}, "thumbnails=1 "),
     ],

@@ -239,7 +239,7 @@ def test_a_failure_after_the_commit_says_that_the_change_is_stored(
         other.execute("CREATE TRIGGER full BEFORE DELETE ON meta BEGIN SELECT raise(ABORT, 'no room left'); END")
     with pytest.raises(StorageError, match=r"gone from the model, but .*no room left.*next opened") as caught:
         model.forget(SECRET, for_good=True)
-    assert "as it was before" not in str(caught.value)
+    assert "the model is unchanged" not in str(caught.value)
     model.close()
     with closing(sqlite3.connect(model.path / DATABASE)) as other, other:
         other.execute("DROP TRIGGER full")
@@ -271,7 +271,7 @@ def test_a_reader_in_the_way_is_named(
         with pytest.raises(StorageError) as caught:
             model.forget(SECRET, for_good=True)
         assert str(caught.value) == (
-            "what was to be erased is gone from the model, but traces of what was forgotten or replaced remain in "
+            "the data are gone from the model, but traces of forgotten or replaced data remain in "
             f"the files of {model.path} (another process is reading); "
             "they are removed when the model is next opened or changed"
         )

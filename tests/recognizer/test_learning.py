@@ -370,7 +370,7 @@ def test_nothing_is_written_through_a_reader(
 ) -> None:
     model = make()
     reader = reopen(model.path, readonly=True)
-    with pytest.raises(InputError, match="opened to read only"):
+    with pytest.raises(InputError, match="opened read-only"):
         reader.learn_features("wren", photos("wren"))
 
 

@@ -51,7 +51,7 @@ def test_any_readable_text_is_a_name(name: str) -> None:
 )
 def test_a_name_is_no_path_to_elsewhere(name: str) -> None:
     for check in (check_name, target_name):
-        with pytest.raises(InputError, match=r"has a part that is '\.\.?'; leave that part out"):
+        with pytest.raises(InputError, match=r"has a part that is '\.\.?'; remove that part"):
             check(name)
 
 
@@ -79,7 +79,7 @@ def test_nothing_to_see_is_no_name(name: str) -> None:
         ("a\x1b[31m", "U+001B"),
         ("a\u2028b", "line break"),
         ("a\udcffb", "not valid Unicode"),
-        ("a\u202eb", "turns the text around it (U+202E)"),
+        ("a\u202eb", "changes the direction of the text (U+202E)"),
         ("a\u2067b", "U+2067"),
     ],
 )

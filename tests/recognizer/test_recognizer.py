@@ -233,7 +233,7 @@ def test_new_only_learns_what_is_not_known(create: Callable[..., Recognizer], tm
         state = model.snapshot.state
         assert model.learn_many(tmp_path / "p", new_only=True) == []
         assert model.refresh().state == state
-        with pytest.raises(InputError, match="most likely classes"):
+        with pytest.raises(InputError, match="probably classes"):
             model.learn("all", tmp_path / "p")
 
 
@@ -265,7 +265,7 @@ def test_another_backbone_is_refused(create: Callable[..., Recognizer], tmp_path
             model.learn("blue", red)
         assert model.snapshot.classes == ("red",)
     lost = Recognizer.open(tmp_path / "model", weights=tmp_path / "moved", **opening)
-    with lost, pytest.raises(StorageError, match=r"are not at .*moved; say where they are with weights=FILE"):
+    with lost, pytest.raises(StorageError, match=r"are not at .*moved; give their file with weights=FILE"):
         lost.predict(red)
 
 

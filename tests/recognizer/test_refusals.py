@@ -104,7 +104,7 @@ def test_a_manifest_edited_by_hand(path: Path) -> None:
 def test_an_exchanged_base_file(path: Path, tmp_path: Path) -> None:
     with new_model(tmp_path / "other", base=("ani", "kea")) as other:
         shutil.copyfile(next(other.path.glob("base-*")), next(path.glob("base-*")))
-    refused(path, "damaged or was exchanged")
+    refused(path, "damaged or was replaced")
 
 
 def test_flipped_bytes_never_go_unnoticed(path: Path) -> None:
@@ -176,7 +176,7 @@ def test_reading_needs_no_room_on_the_disk(
         with pytest.raises(StorageError, match="a quota or another limit on the size of files is reached"):
             reopen(path)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 0))
-        with pytest.raises(StorageError, match=r"classes.sqlite: the disk is full; the model is as it was before"):
+        with pytest.raises(StorageError, match=r"classes.sqlite: the disk is full; the model is unchanged"):
             reopen(path)
 
 
@@ -276,7 +276,7 @@ def test_a_commit_that_fails_says_why_and_leaves_no_file(
         change(model)
     assert str(caught.value).startswith(f"cannot write {model.path / 'classes.sqlite'}")
     assert "quota" in str(caught.value)
-    assert "as it was before" in str(caught.value)
+    assert "the model is unchanged" in str(caught.value)
     assert {file.name for file in model.path.iterdir()} == before
     assert model.refresh().classes == classes
     assert model.check() == []

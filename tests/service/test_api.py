@@ -448,7 +448,7 @@ def test_unknown_routes_and_methods(service: Live) -> None:
     for path in ("/v1/classes/red/photos/", "/v1/predict/"):
         reply = service.client.post(path, files={"photos": ("a.jpg", b"x" * 100_000)})
         error(reply, 404, "not_found")
-        assert reply.json()["hint"] == "leave out the slash at the end"
+        assert reply.json()["hint"] == "remove the slash at the end"
 
 
 @pytest.mark.parametrize(
@@ -507,8 +507,8 @@ def test_parameters_are_never_ignored(service: Live, method: str, path: str, cod
 def test_bodies_are_never_ignored(service: Live) -> None:
     before = service.client.get("/v1/model").json()["state"]
     for method, path, hint in (
-        ("DELETE", "/v1/classes/red", "of parameters in the address it takes for_good"),
-        ("POST", "/v1/undo", "of parameters in the address it takes past_forget, state"),
+        ("DELETE", "/v1/classes/red", "put parameters in the address: it takes for_good"),
+        ("POST", "/v1/undo", "put parameters in the address: it takes past_forget, state"),
     ):
         reply = service.client.request(method, path, json={"for_good": True, "state": before - 1})
         assert error(reply, 422, "unknown_body") == "this request takes no body"
@@ -520,7 +520,9 @@ def test_bodies_are_never_ignored(service: Live) -> None:
 def test_a_body_that_is_not_said_to_be_json_is_refused(service: Live, kind: str | None) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
     reply = service.client.patch("/v1/classes/red", content=b'{"name": "x"}', headers=headers)
-    assert error(reply, 415, "not_json") == f"the body comes as application/json, not as {kind or 'nothing'}"
+    assert (
+        error(reply, 415, "not_json") == f"the body must be sent as application/json, not as {kind or 'nothing'}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -551,7 +553,7 @@ def test_a_part_that_is_no_file_is_named(service: Live) -> None:
     ):
         assert error(reply, 422, "not_a_file") == f"{part} is text, not a file"
         assert "photos=@FILE" in reply.json()["hint"]
-    assert error(send(("top", b"3")), 422, "unknown_part") == "there is a part 'top'"
+    assert error(send(("top", b"3")), 422, "unknown_part") == "unknown part 'top'"
     error(send(*[("photos", b"a.jpg")] * 51), 422, "not_a_file")
 
 
@@ -607,7 +609,7 @@ def test_an_erasure_that_a_reader_delays_is_not_to_be_sent_again(
             service.client.get("/v1/model").json()["state"],
         )
         assert re.match(
-            r".*is gone from the model.*another process is reading.*next opened or changed", answer["pending"]
+            r".*are gone from the model.*another process is reading.*next opened or changed", answer["pending"]
         )
         assert str(fresh_path) not in answer["pending"]
         assert service.names() == ["other"]

@@ -474,6 +474,6 @@ def test_an_unexpected_failure_has_the_headers_too(
     assert_guarded(reply.headers)
     assert reply.headers["connection"] == "close"
     number = reply.json()["hint"].split()[1]
-    assert f"request {number} has failed: GET /v1/broken" in caplog.text
+    assert f"request {number} failed: GET /v1/broken" in caplog.text
     assert 'route="/v1/broken",status="500"' in service.client.get("/metrics").text
     assert alive(service)

@@ -279,7 +279,7 @@ def test_rectangles_are_limited_as_parts_of_photos_are(
         reply = service.client.post("/train", json={"annotations": done, "label_config": BOXES})
         assert reply.json() == {"submitted": 1}
         until(lambda: counts(service) == {"red": 53})
-    assert "task 1 is not learned: it has more than 50 labels or rectangles" in caplog.text
+    assert "task 1 was not learned: it has more than 50 labels or rectangles" in caplog.text
 
 
 def test_a_service_that_is_busy_says_so(fresh_path: Path, studio: Any) -> None:

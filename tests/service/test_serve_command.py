@@ -82,7 +82,7 @@ def test_an_end_is_clean(embedded_path: Path) -> None:
         (["--host", "nope.invalid", "--token", "x" * 20], "choose an address of this machine with --host"),
         (["--host", "a..b", "--token", "x" * 20], "choose an address of this machine with --host"),
         (["--rate", "0"], "rate is 0.0 (--rate 0); choose a number above 0"),
-        (["--max-photos", "0"], "photos is 0 (--max-photos 0); choose a whole number from 1 on"),
+        (["--max-photos", "0"], "photos is 0 (--max-photos 0); choose a whole number of at least 1"),
         (["--max-megabytes", "-3"], "body_bytes is -3,145,728 (--max-megabytes -3); choose"),
         (["--max-megapixels", "0"], "pixels is 0 (--max-megapixels 0); choose"),
     ],

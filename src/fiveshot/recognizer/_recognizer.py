@@ -1,4 +1,4 @@
-"""The recognizer: one object, one directory, a handful of verbs."""
+"""The recognizer: one object for a model in one directory."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Recognizer:
     """A model in a directory: learns classes from photos, recognizes, forgets.
 
     ``create`` makes one, ``open`` opens one. Any number of processes may read a model while one writes to it.
-    Every change is one transaction, on the disk when the call returns. Threads may share a recognizer. The
-    backbone is loaded when the first photo comes. What is done less often, such as a review or an export to
-    ONNX, is a function of a model in :mod:`fiveshot.recognizer`.
+    Every change is one transaction, and it is on the disk when the call returns. Threads may share a recognizer.
+    The backbone is loaded with the first photo. Less frequent tasks, such as a review or an export to ONNX, are
+    functions in :mod:`fiveshot.recognizer` that take a model.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Recognizer:
     def __init__(
         self, model: LiveModel, *, device: str = "auto", runtime: str = "auto", weights: FilePath | None = None
     ) -> None:
-        """Use ``create`` or ``open``."""
+        """Do not call this directly: use ``create`` or ``open``."""
         if not isinstance(model, LiveModel):
             raise InputError(
                 "do not call Recognizer() directly",
@@ -103,29 +103,29 @@ class Recognizer:
         Parameters
         ----------
         path : str or path
-            The directory; it must not exist yet, or be empty.
+            The directory. It must not exist, or must be empty.
         base : str, path, mapping, FeatureSet or ImageDataset, optional
             Classes to begin with: a folder or an archive of class folders, photos by the name of their class, or
-            their features (a set or its file) as this backbone makes them. Of a dataset, the adapter must not
-            have seen the test split. Statistics of a base are stored, its photos are not. Without a base the
-            first classes are learned from a few photos, as all later ones.
+            their features from this backbone (a set or its file). The adapter must not have seen the test split of
+            a dataset. Statistics of the base are stored; its photos are not. Without a base, the first classes are
+            learned from a few photos, like all later ones.
         backbone : str, optional
-            Name of the backbone; the embedded one unless given.
+            Name of the backbone; by default the embedded one.
         weights : str or path, optional
             File with the weights of the backbone.
         head : str, optional
-            Name of the head; ``unbiased-lda`` unless given.
+            Name of the head; by default ``unbiased-lda``.
         adapter : str or path, optional
             File of an adapter, or the name of an embedded one.
         views : {1, 2, 4}, optional
-            How many views of a photo are looked at and averaged, when learning and when asked: more are more
-            accurate and take as much longer. Two unless given.
+            Number of views of a photo that are averaged, for learning and for predictions. More views are more
+            accurate and take proportionally longer. Two by default.
         seed : int
-            Seed of everything that is drawn.
+            Random seed.
         keep_photos : bool
             Whether to store the photos of classes learned later, which ``fiveshot.tuning.retune`` needs.
         thumbnails : bool
-            Whether to store small copies of them.
+            Whether to store small copies of these photos.
         false_rejection : float
             Share of the photos of known classes that may be called unknown.
         device : str
@@ -133,13 +133,13 @@ class Recognizer:
         runtime : str
             ``auto``, ``onnx`` or ``torch``.
         progress : callable, optional
-            Called with the number of photos looked at and the number of all.
+            Called with the number of photos done and the number of all photos.
         skip_bad : bool
             Whether to leave out photos of the base that cannot be read, instead of raising an error.
         on_bad : callable, optional
-            Called with the photos that were left out.
+            Called with the photos that are left out.
         exist_ok : bool
-            Whether a model that is there already is opened as it is, whatever else is given.
+            Whether to open an existing model unchanged. The other arguments are then ignored.
 
         Returns
         -------
@@ -151,7 +151,7 @@ class Recognizer:
         InputError
             If an argument cannot be used.
         StorageError
-            If there is something in the directory, or it cannot be written.
+            If the directory is not empty or cannot be written.
 
         Examples
         --------
@@ -197,7 +197,7 @@ class Recognizer:
         weights: FilePath | None = None,
         timeout: float = TIMEOUT,
     ) -> Self:
-        """Open a model; the backbone is loaded when the first photo comes.
+        """Open a model. The backbone is loaded with the first photo.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class Recognizer:
         readonly : bool
             Whether to refuse every change.
         weights : str or path, optional
-            Where the backbone's own file is now, if it has moved.
+            The present path of the backbone's file, if it was moved.
         timeout : float
             Seconds to wait for another writer.
 
@@ -246,7 +246,7 @@ class Recognizer:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state in force, as this process has last seen it: a value that never changes."""
+        """The latest state that this process has read, as a value that never changes."""
         return self.live.snapshot
 
     @property
@@ -256,7 +256,7 @@ class Recognizer:
 
     @property
     def reader(self) -> ModelReader:
-        """Reads what is stored of classes and photos."""
+        """Reads stored classes and photos."""
         return ModelReader(self.live.folder)
 
     @property
@@ -266,7 +266,7 @@ class Recognizer:
         return embedding.backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)
 
     def embedder_of(self, snapshot: Snapshot) -> Embedder:
-        """Return the backbone of a state, loaded when it is first asked for.
+        """Return the backbone of a state; load it at the first call.
 
         Parameters
         ----------
@@ -299,7 +299,7 @@ class Recognizer:
             return self._embedder
 
     def refresh(self) -> Snapshot:
-        """Take up what other processes have changed.
+        """Read the changes of other processes.
 
         Returns
         -------
@@ -320,7 +320,7 @@ class Recognizer:
         return self.live.refresh()
 
     def reopen(self) -> Snapshot:
-        """Open the model that lies at this path now, in the place of one that was removed or replaced.
+        """Open the model that is at this path now, after the former one was removed or replaced.
 
         Returns
         -------
@@ -330,7 +330,7 @@ class Recognizer:
         Raises
         ------
         StorageError
-            If there is no model, or it is damaged; what was open before stays so.
+            If there is no model, or it is damaged. The former model then stays open.
 
         Examples
         --------
@@ -367,7 +367,7 @@ class Recognizer:
         Returns
         -------
         LearnReport
-            What was seen while the class was learned.
+            What was found while the class was learned.
 
         Raises
         ------
@@ -396,7 +396,7 @@ class Recognizer:
         nested: bool = False,
         progress: Progress | None = None,
     ) -> list[LearnReport]:
-        """Learn several classes, all of them or none.
+        """Learn several classes in one change.
 
         Parameters
         ----------
@@ -405,11 +405,11 @@ class Recognizer:
         add : bool
             Whether photos may be added to classes that are known.
         new_only : bool
-            Whether to pass over classes that are known.
+            Whether to skip known classes.
         nested : bool
-            Whether every folder that holds photos is a class, called by its path: ``owl/barn owl``.
+            Whether every folder with photos is a class, named by its path: ``owl/barn owl``.
         progress : callable, optional
-            Called with the number of photos looked at and the number of all.
+            Called with the number of photos done and the number of all photos.
 
         Returns
         -------
@@ -456,7 +456,7 @@ class Recognizer:
         features : array of shape (n, d)
             One row for each photo.
         names, sha256s, thumbnails, originals : sequence, optional
-            Of the photos, one entry for each row: names to speak of them, digests of their files, small copies
+            One entry for each row: names of the photos for messages, digests of their files, small copies
             (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
         fingerprint : str, optional
             Fingerprint of the backbone that made the features.
@@ -466,14 +466,14 @@ class Recognizer:
         Returns
         -------
         LearnReport
-            What was seen while the class was learned.
+            What was found while the class was learned.
 
         Raises
         ------
         InputError
             If the features do not fit the model, or the class is known and ``add`` is False.
         ConflictError
-            If the model has another backbone by now.
+            If another process has given the model another backbone.
 
         Examples
         --------
@@ -518,16 +518,16 @@ class Recognizer:
         top : int
             How many candidates to name for each photo.
         sure : float, optional
-            Probability that an answer needs: where no class has it, the answer is a group that has, or nothing.
-            Unless given it is 0.8 for a class that has a group, and every photo that is not unknown gets an
+            Probability that an answer needs. If no class reaches it, the answer is a group that does, or nothing.
+            By default it is 0.8 for a class in a group, and every photo that is not unknown gets an
             answer.
         why : int
-            How many of the learned photos that it is most like to name beside each answer.
+            Number of most similar learned photos to name with each answer.
         progress : callable, optional
-            Called with the number of photos looked at and the number of all.
+            Called with the number of photos done and the number of all photos.
         on_bad : callable, optional
-            Called with the photos that cannot be used, as ``BadImage``: then all others are answered. Without it
-            such a photo is an error.
+            Called with the photos that cannot be used, as ``BadImage``. All other photos are answered. Without
+            ``on_bad``, such a photo is an error.
 
         Returns
         -------
@@ -552,7 +552,7 @@ class Recognizer:
         """
         check_asked(top, sure, why)
         gathered, snapshot = gather_photos(photos), self.refresh()
-        snapshot.require_classes()  # all of this before the backbone runs
+        snapshot.require_classes()  # check all of this before the backbone runs
         embedder = self.embedder_of(snapshot)
         seen = embedding.photo_records(embedder, gathered, progress=progress, on_bad=on_bad)
         return snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else []
@@ -566,14 +566,14 @@ class Recognizer:
         why: int = 0,
         on_bad: OnBad | None = None,
     ) -> Iterator[Prediction]:
-        """Say what each photo shows, while photos come: however many there are, few are in memory.
+        """Say what each photo shows, one photo after the other, with few photos in memory at a time.
 
-        The state of the model is that of the first photo to the end.
+        All photos are answered with the state of the model at the first photo.
 
         Parameters
         ----------
         photos : iterable of Photo
-            For example a ``PhotoStream``, which lists folders while it is gone through.
+            For example a ``PhotoStream``, which lists folders during the iteration.
         top : int
             How many candidates to name for each photo.
         sure, why
@@ -650,14 +650,14 @@ class Recognizer:
         )
 
     def forget(self, name: str, *, for_good: bool = False) -> None:
-        """Forget a class: afterwards the model answers as one that never saw it. ``undo`` brings it back.
+        """Forget a class. The model then answers as if it had never learned it. ``undo`` restores the class.
 
         Parameters
         ----------
         name : str
             Name of the class.
         for_good : bool
-            Whether to erase it from every byte of the directory, also if it was forgotten before. That cannot be
+            Whether to erase all traces of it from the directory, even if it was forgotten before. This cannot be
             undone.
 
         Raises
@@ -665,7 +665,8 @@ class Recognizer:
         InputError
             If there is no such class.
         NotErasedError
-            If the class is gone and another process keeps its traces from being erased; the next change does.
+            If the class is forgotten, but another process blocks the erasing of its traces. The next change tries
+            again.
 
         Examples
         --------
@@ -714,16 +715,16 @@ class Recognizer:
         return self.reader.photos(self.refresh(), stored_name(name))
 
     def remove(self, ids: str | Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotoChange:
-        """Take photos out of their classes: afterwards the model equals one that never learned them.
+        """Remove photos from their classes. The model then equals one that never learned them.
 
         Parameters
         ----------
         ids : str or iterable of str
             Ids of photos, such as ``p17``; :meth:`photos` lists those of a class, ``photo_ids`` those of files.
         of : str, optional
-            The class that they are taken to be in; if one is in another by now, nothing is done.
+            The class that the photos are expected in. If one is in another class, nothing is changed.
         for_good : bool
-            Whether to erase them from every byte of the directory, also if they were removed before. That cannot
+            Whether to erase all traces of them from the directory, even if they were removed before. This cannot
             be undone.
 
         Returns
@@ -738,7 +739,8 @@ class Recognizer:
         ConflictError
             If a photo is not in the class ``of``.
         NotErasedError
-            If the photos are gone and another process keeps their traces from being erased; the next change does.
+            If the photos are removed, but another process blocks the erasing of their traces. The next change
+            tries again.
 
         Examples
         --------
@@ -757,9 +759,9 @@ class Recognizer:
     def move(
         self, ids: str | Iterable[str] = (), *, to: str, of: str | None = None, all_of: str | None = None
     ) -> PhotoChange:
-        """Give photos to another class: afterwards the model equals one that had learned them there.
+        """Move photos to another class. The model then equals one that learned them there.
 
-        Photos keep their ids. A class that gives its last photo away ends.
+        Photos keep their ids. A class without photos is deleted.
 
         Parameters
         ----------
@@ -768,9 +770,9 @@ class Recognizer:
         to : str
             Name of the class that gets them, known or new; or ``none of these``.
         of : str, optional
-            The class that they are taken to be in; if one is in another by now, nothing is done.
+            The class that the photos are expected in. If one is in another class, nothing is changed.
         all_of : str, optional
-            In the place of ids: a class to join with ``to``, which must be known. All of its photos move.
+            Use this instead of ids to join a class with ``to``, a known class. All of its photos move.
 
         Returns
         -------
@@ -780,7 +782,7 @@ class Recognizer:
         Raises
         ------
         InputError
-            If there is no such photo or class, or it is in that class already.
+            If there is no such photo or class, or the photo is in that class already.
         ConflictError
             If a photo is not in the class ``of``.
 
@@ -806,17 +808,17 @@ class Recognizer:
             return correction.join_class(change, known_name(all_of), known_name(to))
 
     def correct(self, photos: PhotoInputs, name: str, *, progress: Progress | None = None) -> PhotoChange:
-        """Say what photos show: what is new is learned, what was learned for something else is moved.
+        """Say what photos show: new photos are learned, photos of another class are moved.
 
         Parameters
         ----------
         photos : photos
-            As in ``learn``; a photo is known again by the SHA-256 of its file.
+            As in ``learn``. Photos are recognized by the SHA-256 of their files.
         name : str
-            Name of the class that they show, known or new; or ``none of these``: such
-            photos are kept apart, and help to tell unknown ones.
+            Name of the class that they show, known or new; or ``none of these``. Such photos are stored separately
+            and help to detect unknown photos.
         progress : callable, optional
-            Called with the number of photos looked at and the number of all.
+            Called with the number of photos done and the number of all photos.
 
         Returns
         -------
@@ -826,7 +828,7 @@ class Recognizer:
         Raises
         ------
         InputError
-            If a photo cannot be used, or the name cannot be one.
+            If a photo or the name cannot be used.
 
         Examples
         --------
@@ -842,7 +844,7 @@ class Recognizer:
         name = target_name(name)
         gathered, snapshot = gather_photos(photos), self.refresh()
         if name == NONE:
-            snapshot.require_classes()  # before the backbone runs
+            snapshot.require_classes()  # check this before the backbone runs
         embedder = self.embedder_of(snapshot)
         seen = _learning.records_to_store(snapshot, embedder, gathered, progress)
         with self.live.change() as change:
@@ -854,12 +856,12 @@ class Recognizer:
         Parameters
         ----------
         old, new : str
-            The name it has, and the one it gets.
+            The present name and the new name.
 
         Raises
         ------
         InputError
-            If there is no class of the old name, or there is one of the new name.
+            If there is no class with the old name, or there is one with the new name.
 
         Examples
         --------
@@ -877,28 +879,28 @@ class Recognizer:
             correction.rename(change, known_name(old), check_name(new))
 
     def undo(self, *, past_forget: bool = False, state: int | None = None) -> HistoryEntry:
-        """Take back the last change that stands.
+        """Undo the last change that was not undone yet.
 
         Parameters
         ----------
         past_forget : bool
-            Whether to pass over classes and photos that were erased for good, which cannot come back.
+            Whether to skip changes that erased classes or photos for good.
         state : int, optional
-            Number of the state that the caller has seen: in any other state nothing is taken back.
+            Number of the state that the caller has seen. In any other state nothing is undone.
 
         Returns
         -------
         HistoryEntry
-            The change that was taken back.
+            The change that was undone.
 
         Raises
         ------
         InputError
             If there is nothing to undo.
         NotUndoableError
-            If the last change left no history to undo it with.
+            If the last change cannot be undone.
         ConflictError
-            If the model is in another state than ``state``.
+            If the model is not in the state ``state``.
 
         Examples
         --------
@@ -916,7 +918,7 @@ class Recognizer:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
     def set(self, *, false_rejection: float) -> RejectedAt:
-        """Change a setting; nothing is learned again, and ``undo`` takes it back.
+        """Change a setting. Nothing is learned again, and ``undo`` reverts it.
 
         Parameters
         ----------
@@ -926,7 +928,7 @@ class Recognizer:
         Returns
         -------
         RejectedAt
-            How many of the learned photos are called unknown now.
+            The number of learned photos that are called unknown now.
 
         Raises
         ------
@@ -970,12 +972,12 @@ class Recognizer:
         return self.reader.info(self.refresh())
 
     def merge(self, other: FilePath) -> MergeReport:
-        """Take over the classes of another model, with the very statistics they have there.
+        """Copy the classes of another model, with exactly the same statistics.
 
         Parameters
         ----------
         other : str or path
-            The directory of a model that began with the same base, or an exported file of one.
+            The directory of a model with the same original base, or its exported file.
 
         Returns
         -------
@@ -985,7 +987,7 @@ class Recognizer:
         Raises
         ------
         InputError
-            If the models have another backbone, base or head, or classes of one name with other photos.
+            If the models differ in backbone, base or head, or have a class of the same name with different photos.
 
         Examples
         --------
@@ -1007,9 +1009,9 @@ class Recognizer:
         Parameters
         ----------
         file : str or path
-            Where it goes. An earlier export is replaced.
+            The file to write. An earlier export is replaced.
         photos : bool
-            Whether kept photos go with it.
+            Whether to include stored photos.
         overwrite : bool
             Whether to replace a file that is not an earlier export.
 
@@ -1021,9 +1023,9 @@ class Recognizer:
         Raises
         ------
         InputError
-            If the file would lie inside a model.
+            If the file would be inside of a model.
         StorageError
-            If there is another file, or it cannot be written.
+            If another file is there, or the file cannot be written.
 
         Examples
         --------
@@ -1047,12 +1049,12 @@ class Recognizer:
         Parameters
         ----------
         repair : bool
-            Whether to put right what follows from the database.
+            Whether to repair everything that can be derived from the database.
 
         Returns
         -------
         list of Finding
-            What is not as it should be; an empty list is a sound model.
+            The problems that were found; empty for a sound model.
 
         Examples
         --------
@@ -1065,12 +1067,12 @@ class Recognizer:
         return check_model(self.path, repair=repair)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return what was done.
+        """Return the changes of the model.
 
         Parameters
         ----------
         limit : int, optional
-            The most entries to return; all of them unless given.
+            Maximum number of entries; all of them by default.
 
         Returns
         -------
@@ -1092,9 +1094,9 @@ class Recognizer:
         return self.reader.history(limit)
 
     def close(self) -> None:
-        """Close the model; what it has acknowledged is on the disk already.
+        """Close the model. All completed changes are on the disk already.
 
-        A ``with`` block does it by itself.
+        A ``with`` block does this automatically.
 
         Examples
         --------

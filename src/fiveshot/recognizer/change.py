@@ -42,7 +42,7 @@ class ConflictError(InputError):
     ...         birds.undo(state=seen)
     ...     except ConflictError as error:
     ...         print(error)
-    the model was changed since state 2, it is in state 3 now; nothing was taken back: look at it again first
+    the model was changed since state 2, it is in state 3 now; nothing was undone: look at the model first
     """
 
     default_code = "conflict"
@@ -168,11 +168,11 @@ class LiveModel:
                 folder.discard(written)
                 raise
             self.snapshot = after
-            folder.confirm_in_passing()
+            folder.try_confirm()
             if change.erases:
                 self._erase()
             else:
-                folder.settle_in_passing()
+                folder.try_settle()
 
     def _erase(self) -> None:
         try:
@@ -180,7 +180,7 @@ class LiveModel:
         except LostModelError:
             raise
         except StorageError as error:
-            reason = f"what was to be erased is gone from the model, but {error.message}"
+            reason = f"the data are gone from the model, but {error.message}"
             raise NotErasedError(reason, hint=error.hint) from error
 
     def _follow(self, change: Change) -> None:
@@ -249,6 +249,6 @@ def erase_pending(model: Recognizer) -> bool:
     with folder.reading():  # a model that is closed or damaged is refused in words
         pending = folder.unsettled()
     if pending is not None:
-        folder.settle_in_passing()
+        folder.try_settle()
         pending = folder.unsettled()
     return pending is None

@@ -1,4 +1,4 @@
-"""What was learned is changed: photos removed, moved, corrected; classes forgotten, renamed; and that undone."""
+"""Change what was learned: remove, move and correct photos, forget and rename classes, undo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fiveshot.core import ClassStatistics
 from fiveshot.core.labels import python_labels
-from fiveshot.errors import InputError, StorageError, command, counted, some_of
+from fiveshot.errors import InputError, StorageError, command, some_of
 from fiveshot.recognizer._learning import require_backbone, store_photos
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.names import NONE
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from fiveshot.data import Photo
 
 ID = re.compile(r"p?([1-9][0-9]{0,17})")
-NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"
-BY_HAND = "by hand"  # in the place of a finding: somebody has moved or corrected the photo
-PAST_FORGET = "what came before is undone with past_forget=True (--past-forget)"
+NO_PHOTO = "list the ids of a class with: fiveshot show MODEL NAME"
+BY_HAND = "by hand"  # stored instead of a finding: a user has moved or corrected the photo
+PAST_FORGET = "to undo the change before it, use past_forget=True (--past-forget)"
 
 
 def is_photo_id(text: str) -> bool:
-    """Tell whether a text is the id of a photo, or the number in it.
+    """Return whether a text is the id of a photo, or the number in an id.
 
     >>> is_photo_id("p17"), is_photo_id("17"), is_photo_id("owl.jpg")
     (True, True, False)
@@ -55,7 +55,7 @@ def is_photo_id(text: str) -> bool:
 
 
 def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, for_good: bool) -> PhotoChange:
-    """Take photos out of their classes; for good, out of every byte of the folder, those removed before too."""
+    """Remove photos from their classes. ``for_good`` erases all traces, also of photos removed earlier."""
     numbers = photo_numbers(ids, change.before)
     found = _found(change, numbers, of=of, removed_too=for_good)
     _refuse_last(found)
@@ -73,7 +73,7 @@ def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, f
 
 
 def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | None) -> PhotoChange:
-    """Give photos to another class, known or new; a class that gives its last photo away ends."""
+    """Move photos to another class, known or new. A class without photos is deleted."""
     numbers = photo_numbers(ids, change.before)
     found = _found(change, numbers, of=of)
     counts = give_to(change, found, to)
@@ -83,17 +83,17 @@ def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | 
 
 
 def join_class(change: Change, name: str, to: str) -> PhotoChange:
-    """Give all photos of a class to another one that is known, and end it."""
+    """Move all photos of a class to another known class, and delete the first."""
     for one in (name, to):
         if one not in change.before:
-            hint = "rename gives a class a new name; nothing was changed"
+            hint = "use rename to give a class a new name; nothing was changed"
             raise InputError(f"there is no class {one!r}", hint=hint, code="no_class")
     if name == to:
         raise InputError(f"{name!r} cannot be joined with itself", hint="name two classes", code="same_class")
     if name in change.before.base_file:
         other = "" if to in change.before.base_file else f"; join {to!r} with it instead"
         raise InputError(
-            f"{name!r} is a base class, of which statistics are stored and no photos, so it cannot move",
+            f"{name!r} is a base class; photos of base classes are not stored, so it cannot move",
             hint=f"nothing was changed{other}",
             code="base_photos",
         )
@@ -104,7 +104,7 @@ def join_class(change: Change, name: str, to: str) -> PhotoChange:
 
 
 def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]]) -> PhotoChange:
-    """Move photos to the classes that are named, and remove those of None, as one entry of the history."""
+    """Move photos to the given classes, or remove them for None, as one entry of the history."""
     wanted = {to: photo_numbers(ids, change.before) for to, ids in by_target.items()}
     leaving = {to: _found(change, numbers, of=None) for to, numbers in wanted.items()}
     lost = defaultdict[StoredClass, list[int]](list)
@@ -127,12 +127,12 @@ def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]])
 
 
 def require_class(change: Change, photo: str, name: str) -> None:
-    """Refuse a photo that is not in a class any more."""
+    """Refuse a photo that is no longer in the class."""
     _found(change, photo_numbers(photo, change.before), of=name)
 
 
 def keep_photos(change: Change, ids: str | Iterable[str], finding: str) -> PhotoChange:
-    """Remember that photos stay as they are: a review suggests none of them until their class changes much."""
+    """Remember to keep photos: a review does not suggest them again until their class changes much."""
     numbers = photo_numbers(ids, change.before)
     known = read_kept(change.connection)
     fresh = [number for number in numbers if number not in known]
@@ -143,7 +143,7 @@ def keep_photos(change: Change, ids: str | Iterable[str], finding: str) -> Photo
 
 
 def _decide(change: Change, numbers: Iterable[int]) -> None:
-    """Note that somebody has said of which class photos are; it counts where they are now."""
+    """Note that a user has confirmed the present class of photos."""
     by_class = defaultdict[int, list[int]](list)
     for number in numbers:
         place = change.tables.find_photo(number)
@@ -156,16 +156,16 @@ def _decide(change: Change, numbers: Iterable[int]) -> None:
 def give_to(
     change: Change, found: Mapping[StoredClass, list[int]], to: str, *, begun: int | None = None
 ) -> dict[str, int]:
-    """Give photos, by their class, to another one, and return how many photos each of them has now.
+    """Move photos, given by class, to another class; return the number of photos of each class afterwards.
 
-    ``begun`` is the number of that class where this change has begun it.
+    ``begun`` is the number of the target class if this change created it.
     """
     target = change.before.named.get(to)
     if target is not None and target in found:
         there = some_of([photo_id(number) for number in found[target]])
         raise InputError(
             f"{there} {'is' if len(found[target]) == 1 else 'are'} in {to!r} already",
-            hint="leave out what is there; nothing was moved",
+            hint="leave it out; nothing was moved",
             code="same_class",
         )
     numbers = [number for own in found.values() for number in own]
@@ -173,7 +173,7 @@ def give_to(
         require_classes(change)
     class_id = begun if target is None else target.id
     if class_id is None:
-        first = next(iter(found))  # its statistics stand in until those of the photos are computed
+        first = next(iter(found))  # a placeholder until the statistics of the photos are computed
         record = ClassRecord(to, first.summary, base=to in change.before.base_file, created=change.at)
         class_id = change.tables.insert_class(record).id
         change.done.append(ClassChange("added", to, class_id))
@@ -187,10 +187,10 @@ def give_to(
 
 
 def require_classes(change: Change) -> None:
-    """Refuse negatives as long as there is no class that they do not show."""
+    """Refuse photos of no class as long as the model has no class."""
     if not len(change.before.memory.labels):
         raise InputError(
-            "the model knows no class yet, so there is nothing that a photo does not show",
+            "the model knows no class yet, so it cannot learn photos that show no class",
             hint="teach it one first",
             code="no_classes",
         )
@@ -199,7 +199,7 @@ def require_classes(change: Change) -> None:
 def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, made_by: str | None) -> PhotoChange:
     """Learn what photos show, or that they show none of the classes.
 
-    New ones are learned; those that are learned for something else are moved; what is as it should be stays.
+    New photos are learned. Photos of another class are moved. Photos that are already right stay.
     """
     require_backbone(change, made_by)
     action = "none" if name == NONE else "correct"
@@ -236,7 +236,7 @@ def _count(change: Change, name: str) -> int:
 
 
 def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
-    """Return the numbers of photos that ids such as ``p17`` name, each once."""
+    """Return the numbers in ids such as ``p17``, each once."""
     given = [ids] if isinstance(ids, str) else list(ids)
     if not given:
         raise InputError("no photos were named", hint=NO_PHOTO, code="no_photos")
@@ -244,7 +244,7 @@ def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
 
 
 def ids_of(photos: Iterable[Photo], contents: Contents) -> list[str]:
-    """Return the ids of the learned photos that were made from these files; each must have been learned."""
+    """Return the ids of the photos that were learned from these files. A file that was not learned is refused."""
     by_digest = defaultdict[str, list[str]](list)
     for row in contents.rows.values():
         for number, sha256 in zip(row.photos.ids, row.sha256s, strict=True):
@@ -253,8 +253,8 @@ def ids_of(photos: Iterable[Photo], contents: Contents) -> list[str]:
     for photo in photos:
         if photo.sha256 not in by_digest:
             raise InputError(
-                f"{photo.name} is nothing that the model has learned",
-                hint=f"a file that has changed since is another photo; {NO_PHOTO}",
+                f"{photo.name} was never learned",
+                hint=f"a file that was changed is a different photo; {NO_PHOTO}",
                 code="no_photo",
             )
         ids += by_digest[photo.sha256]
@@ -267,18 +267,18 @@ def _number(given: object, contents: Contents) -> int:
         return int(match[1])
     if given in contents.base_file:
         raise InputError(
-            f"of the base class {given!r} statistics are kept and no photos, so single ones cannot be taken out",
-            hint="forget the class, or make the model again from other photos",
+            f"{given!r} is a base class; photos of base classes are not stored, so they cannot be removed",
+            hint="forget the class, or make a new model from other photos",
             code="base_photos",
         )
-    hint = f"{NO_PHOTO}; forget takes a class away" if given in contents else NO_PHOTO
+    hint = f"{NO_PHOTO}; use forget to remove a class" if given in contents else NO_PHOTO
     raise InputError(f"{given!r:.80} is not the id of a photo, such as p17", hint=hint, code="bad_id")
 
 
 def _found(
     change: Change, numbers: Iterable[int], *, of: str | None, removed_too: bool = False
 ) -> dict[StoredClass, list[int]]:
-    """Return photos by their class; ``of`` is the class that the caller takes all of them to be in."""
+    """Return photos by class. ``of`` is the class that the caller expects all of them to be in."""
     found = defaultdict[StoredClass, list[int]](list)
     for number in numbers:
         place = change.tables.find_photo(number)
@@ -290,7 +290,7 @@ def _found(
         if of is not None and row.name != of:
             raise ConflictError(
                 f"{photo_id(number)} is a photo of {row.name!r}, not of {of!r}",
-                hint="somebody may have moved it meanwhile; nothing was done: look at it again first",
+                hint="it may have been moved in the meantime; nothing was changed: check it first",
                 code="other_class",
             )
         found[row].append(number)
@@ -310,14 +310,14 @@ def _refuse_last(found: Mapping[StoredClass, list[int]], *, of_base: bool = Fals
     for row, own in found.items():
         if (of_base or not row.base) and row.name != NONE and len(own) == len(row.photos.ids):
             raise InputError(
-                f"nothing would be left of {row.name!r}: {counted(len(own), 'photo')} of {len(own)} would go",
+                f"{row.name!r} would have no photos left",
                 hint="forget the class instead",
                 code="last_photo",
             )
 
 
 class NotUndoableError(InputError):
-    """Raised when the last change that stands left no history to undo it with; ``action`` is what it was.
+    """Raised when the last change cannot be undone; ``action`` names the change.
 
     Examples
     --------
@@ -342,13 +342,13 @@ class NotUndoableError(InputError):
     }
 
     def __init__(self, action: str) -> None:
-        reason, hint = self.REASONS.get(action, ("it left no history", ""))
+        reason, hint = self.REASONS.get(action, ("the history does not hold it", ""))
         super().__init__(f"the last change, {action}, cannot be undone: {reason}", hint=hint)
         self.action = action
 
 
 def forget_class(change: Change, name: str, *, for_good: bool) -> None:
-    """Remove a class from the database and the base file; for good, from every byte of the folder."""
+    """Remove a class from the database and the base file. ``for_good`` erases all traces in the folder."""
     row, of_base = change.before.by_name.get(name), name in change.base_file
     erased = for_good and erase(change.connection, name, map(str, change.before.base_file.labels))
     if not erased:
@@ -385,7 +385,7 @@ def rename(change: Change, old: str, new: str) -> None:
 
 
 def rename_all(change: Change, names: Mapping[str, str]) -> None:
-    """Give classes other names, by their present ones; all of these are free."""
+    """Rename classes: new names by present names. All new names are free."""
     for old, new in names.items():
         row = change.before.by_name.get(old)
         if row is not None:
@@ -398,7 +398,7 @@ def rename_all(change: Change, names: Mapping[str, str]) -> None:
 
 
 def set_options(change: Change, *, false_rejection: float) -> None:
-    """Change what the owner of the model chose."""
+    """Change the options of the model."""
     before = change.before.manifest
     options = replace(before.options, false_rejection=false_rejection)
     detail = {"false_rejection": options.false_rejection, "before": before.options.false_rejection}
@@ -407,17 +407,16 @@ def set_options(change: Change, *, false_rejection: float) -> None:
 
 
 def undo_last(change: Change, *, past_forget: bool, state: int | None) -> HistoryEntry:
-    """Take back the last change that stands, and note that in the history; with ``state``, only in that state."""
+    """Undo the last change that was not undone yet, and note it in the history. With ``state``, only in that
+    state."""
     if state is not None and change.before.state != state:
         raise ConflictError(
             f"the model was changed since state {state}, it is in state {change.before.state} now",
-            hint="nothing was taken back: look at it again first",
+            hint="nothing was undone: look at the model first",
         )
     entry = last_to_undo(change.connection, past_forget=past_forget)
     if entry is None:
-        raise InputError(
-            "there is nothing to undo: the history holds no change that stands", code="nothing_to_undo"
-        )
+        raise InputError("there is nothing to undo", code="nothing_to_undo")
     seq, action = entry.seq, entry.action
     if not entry.undoable:
         raise NotUndoableError(action)
@@ -436,7 +435,7 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
 
 
 def _revert(change: Change, done: ClassChange) -> list[int]:
-    """Take back what was done to one class; return the stored classes whose photos are others now."""
+    """Undo the change of one class; return the numbers of the classes whose photos changed."""
     if done.base:
         if done.before is None:
             change.base = _renamed(change.base_file, done.name, str(done.old_name))
@@ -465,9 +464,9 @@ def _revert(change: Change, done: ClassChange) -> list[int]:
 
 
 def _put_back(change: Change, done: ClassChange, number: int) -> None:
-    """Store a class again that was removed; its photos are there."""
+    """Restore a removed class whose photos are still stored."""
     photos = read_features(change.connection, change.before.width, [number]).get(number)
-    if photos is None:  # all of them were erased meanwhile
+    if photos is None:  # all of them were erased in the meantime
         return
     summary = photo_summary(change.snapshot.embed, photos.features)
     of_base = done.name in change.base_file

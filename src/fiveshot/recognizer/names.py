@@ -10,10 +10,10 @@ from difflib import get_close_matches
 from fiveshot.errors import InputError
 
 MAX_LENGTH = 200  # characters; names are stored as text and never used in paths
-ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
+ALIKE = 0.8  # two names this similar or more may be the same name, misspelled
 NONE = "none of these"
-"""The name of photos that show no class, where a name of a class is asked for."""
-_ANSWERS = frozenset({"unknown", "none", NONE})  # what is said of a photo instead of a class
+"""Stands in the place of a class name for photos that show no class."""
+_ANSWERS = frozenset({"unknown", "none", NONE})  # answers that are not classes
 
 _REFUSED = {
     "Cc": "a control character",
@@ -22,13 +22,13 @@ _REFUSED = {
     "Zp": "a line break",
 }
 _TURNING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))  # embeddings and overrides
-_INVISIBLE = frozenset({"Cf", "Mn", "Me", "Zs"})  # joiners, marks and spaces show nothing by themselves
+_INVISIBLE = frozenset({"Cf", "Mn", "Me", "Zs"})  # joiners, marks and spaces are invisible on their own
 
 
 def check_name(text: str) -> str:
-    """Return the name of a class, which may be a new one, in normal form, or say why it cannot be one.
+    """Return the name of a known or new class in normal form; refuse a name that cannot be used.
 
-    A slash makes groups of classes, so a name is no path to elsewhere: no part of it is ``.`` or ``..``.
+    A slash separates a group from a class. No part of a name may be ``.`` or ``..``, as in a path.
 
     >>> check_name("  Bald eagle ")
     'Bald eagle'
@@ -39,12 +39,12 @@ def check_name(text: str) -> str:
     name = known_name(text)
     for part in re.split(r"[/\\]", name):
         if _visible(part) in (".", ".."):
-            raise _refused(f"the class name {name!r} has a part that is {_visible(part)!r}", "leave that part out")
+            raise _refused(f"the class name {name!r} has a part that is {_visible(part)!r}", "remove that part")
     return name
 
 
 def known_name(text: str) -> str:
-    """Return the normal form of a name that a stored class may have, from a release that allowed more names.
+    """Return the normal form of the name of a stored class; earlier releases allowed more names.
 
     >>> known_name(" ../owl")
     '../owl'
@@ -52,15 +52,15 @@ def known_name(text: str) -> str:
     name = normal_name(text)
     if _plain(name) in _ANSWERS:
         raise InputError(
-            f"a class cannot be called {name!r}: that is said of photos that show no class",
-            hint=f"choose another name; photos of no class are learned as {NONE} (learn --none, correct)",
+            f"a class cannot be called {name!r}: this name stands for photos that show no class",
+            hint="choose another name; to learn photos that show no class, use learn --none or correct",
             code="reserved_name",
         )
     return name
 
 
 def target_name(text: str) -> str:
-    """Return what photos can be given to: a class, or ``none of these`` in any spelling.
+    """Return the name that photos can move to: a class, or ``none of these`` in any spelling.
 
     >>> target_name("None of these"), target_name(" owl")
     ('none of these', 'owl')
@@ -70,7 +70,7 @@ def target_name(text: str) -> str:
 
 
 def stored_name(text: str) -> str:
-    """Return the name under which photos may be stored: that of a class, or ``none of these`` in any spelling.
+    """Return the name that photos may be stored under: a class, or ``none of these`` in any spelling.
 
     >>> stored_name("None of these"), stored_name(" ../owl")
     ('none of these', '../owl')
@@ -80,9 +80,9 @@ def stored_name(text: str) -> str:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that may have been meant by another one, also without the group it is in.
+    """Return the known name that was probably meant, with or without its group.
 
-    Names that differ in a number are meant so.
+    Names that differ only in a number are different on purpose.
 
     >>> similar_name("wrn", ["owl", "wren"]), similar_name("Owl", ["bird/owl"]), similar_name("cup 2", ["cup 1"])
     ('wren', 'bird/owl', None)
@@ -107,7 +107,7 @@ def _plain(name: str) -> str:
 
 
 def normal_name(text: str) -> str:
-    """Return a name in normal form (NFC, no space around it); that of a folder to measure on need not be a class.
+    """Return a name in normal form: NFC, without spaces around it. It need not be the name of a class.
 
     >>> normal_name("")
     Traceback (most recent call last):
@@ -123,7 +123,7 @@ def normal_name(text: str) -> str:
         )
     kinds = [unicodedata.category(character) for character in name]
     for character, kind in zip(name, kinds, strict=True):
-        wrong = "a mark that turns the text around it" if character in _TURNING else _REFUSED.get(kind)
+        wrong = "a mark that changes the direction of the text" if character in _TURNING else _REFUSED.get(kind)
         if wrong:
             raise _refused(f"the class name {name!r} holds {wrong} (U+{ord(character):04X})", "leave it out")
     if all(kind in _INVISIBLE for kind in kinds):

@@ -254,7 +254,7 @@ def learn_seen(
     Raises
     ------
     ConflictError
-        If the model has another backbone by now.
+        If the model has another backbone now.
 
     Examples
     --------
@@ -296,7 +296,7 @@ def correct_seen(
     Raises
     ------
     ConflictError
-        If the model has another backbone by now.
+        If the model has another backbone now.
 
     Examples
     --------

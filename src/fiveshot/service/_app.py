@@ -26,9 +26,9 @@ from fiveshot.service.settings import Settings
 if TYPE_CHECKING:
     from fiveshot.service.label_studio import StudioSettings
 
-SETTLE = 30.0  # seconds between tries to erase what could not be erased at once
+SETTLE = 30.0  # seconds between tries to erase remaining traces
 log = logging.getLogger("fiveshot.service")
-logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # about bodies, in the client's own words
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # its warnings repeat the client's text
 
 
 def create_app(
@@ -38,17 +38,17 @@ def create_app(
 ) -> FastAPI:
     """Return the application that serves a model; it closes the model when it ends.
 
-    Any ASGI server can run it. ``fiveshot serve`` adds limits on connections that an application cannot set.
+    Any ASGI server can run it. ``fiveshot serve`` adds limits on connections, which an application cannot set.
 
     Parameters
     ----------
     model : Recognizer or callable
-        The model, or a function that opens it: to write, unless the settings are read-only. With a function the
-        application answers at once, and the model is opened beside it.
+        The model, or a function that opens it: for writing, unless the settings are read-only. With a function,
+        the application answers at once and opens the model in the background.
     settings : Settings, optional
-        Who may ask, and for how much.
+        Access and limits.
     studio : StudioSettings, optional
-        A Label Studio that the application is also an ML backend for.
+        A Label Studio that uses the application as its ML backend.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def create_app(
         version=__version__,
         description="Teach an image classifier new classes from five photos each.",
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # the usual pages load scripts from elsewhere
+        docs_url=None,  # the usual documentation pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
@@ -92,7 +92,7 @@ def create_app(
         app.state.studio = Studio(engine, studio)
         routers.append(studio_routes)
     for routes in routers:
-        app.router.routes.extend(routes.routes)  # as they are: including them would make each again
+        app.router.routes.extend(routes.routes)  # add the route objects directly: include_router would copy them
     answer_errors(app)
     return app
 
@@ -112,10 +112,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _keep_up(engine: Engine) -> None:
-    """Load the model while the service answers already, then follow what other processes change."""
+    """Load the model while the service already answers, then follow the changes of other processes."""
     now = asyncio.get_running_loop().time
-    due = now() + SETTLE  # opening the model has just tried
-    told = ""  # what is wrong is said once, not every time that it is tried again
+    due = now() + SETTLE  # opening the model has just tried to erase them
+    told = ""  # log each problem once, not at every try
     while True:
         problem = ""
         try:

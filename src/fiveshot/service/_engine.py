@@ -44,15 +44,15 @@ from fiveshot.values import (
     ServedClass,
 )
 
-MOST_NAMES = 100  # of an answer
-READERS = 4  # threads: scores of a class's photos take a while, and a picture should not wait for them
+MOST_NAMES = 100  # photos named with an answer
+READERS = 4  # threads: scores of a class's photos take a while, and pictures should not wait for them
 Result = TypeVar("Result")
 log = logging.getLogger("fiveshot.service")
 
 
 @dataclass(frozen=True, eq=False)
 class Serving:
-    """What answers are made of: a snapshot whose head is ready, and the backbone that fits it."""
+    """What predictions need: a snapshot whose head is ready, and its backbone."""
 
     snapshot: Snapshot
     embedder: Embedder
@@ -61,10 +61,10 @@ class Serving:
 class Engine:
     """Everything that works on photos and classes.
 
-    Decoding, the backbone, scoring and changes have threads of their own. A change is committed, its head is
-    derived, and then what is served is replaced in one assignment: no prediction ever waits for a change.
-    The recognizer itself belongs to the thread of changes, so that its state after a change is that change's.
-    Others look into the database through a reader with a connection of its own, which waits for no writer.
+    Decoding, the backbone, scoring and changes have their own threads. A change is committed and its head is
+    derived. Then one assignment replaces the served state, so no prediction ever waits for a change.
+    Only the thread of changes uses the recognizer itself, so its state after a change is the state of that change.
+    Other threads read the database through a reader with its own connection, which waits for no writer.
     """
 
     def __init__(self, open_model: Callable[[], Recognizer], settings: Settings, metrics: Metrics) -> None:
@@ -75,9 +75,9 @@ class Engine:
         self._photos = PhotoPipeline(settings, metrics)
         self._serving: Serving | None = None
         self._model_reader: ModelReader | None = None
-        self.openings = 1  # of models at the path; what is known of an earlier one says nothing of the next
-        self._listed: tuple[Snapshot, list[ServedClass]] | None = None  # of the state that was asked for last
-        self._copy_seen: tuple[int, ...] = ()  # how a new model looked when it was seen last
+        self.openings = 1  # counts models at the path; cached data belong to one of them
+        self._listed: tuple[Snapshot, list[ServedClass]] | None = None  # of the state that was requested last
+        self._copy_seen: tuple[int, ...] = ()  # state of a new model's files when it was last seen
         self._closing = False
         self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
@@ -85,27 +85,27 @@ class Engine:
 
     @property
     def recognizer(self) -> Recognizer:
-        """The model, once it is open."""
+        """The model, after it was opened."""
         if self._recognizer is None:
             raise self._not_ready
         return self._recognizer
 
     @property
     def path(self) -> Path | None:
-        """Where the model lies, once it is open."""
+        """The path of the model, after it was opened."""
         return None if self._recognizer is None else self._recognizer.path
 
     @property
     def serving(self) -> Serving:
-        """What answers are made of now."""
+        """What predictions use now."""
         if self._closing:
-            raise busy("the service is about to end")
+            raise busy("the service is shutting down")
         if self._serving is None:
             raise self._not_ready
         return self._serving
 
     async def keep_up(self) -> None:
-        """Open the model, load the backbone and derive the head; later, take up what other processes have changed.
+        """Open the model, load the backbone and derive the head; later, read the changes of other processes.
 
         After a failure it can be called again.
         """
@@ -132,17 +132,17 @@ class Engine:
             raise
 
     def _publish(self) -> None:
-        """Let answers be made of the state in force, once its head is ready."""
+        """Serve the present state as soon as its head is ready."""
         snapshot = self.recognizer.snapshot
         if self._serving is None or snapshot is not self._serving.snapshot:
             embedder = self.recognizer.embedder
-            snapshot.head, snapshot.rejection  # noqa: B018  # derived here, not when somebody waits for it
+            snapshot.head, snapshot.rejection  # noqa: B018  # derived here, not while a request waits
             self._serving = Serving(snapshot, embedder)
         self.metrics.state.set(snapshot.state)
         self.metrics.classes.set(len(snapshot.memory.labels))
 
     def _take_up(self) -> None:
-        """Take up what other processes have changed; a model in the place of the one that was open, too."""
+        """Read the changes of other processes; also open a model that replaced the former one."""
         try:
             self.recognizer.refresh()
         except LostModelError as lost:
@@ -154,7 +154,7 @@ class Engine:
                 raise
 
     def _reopen(self, lost: LostModelError) -> None:
-        """Open the model that lies at the path by now, once it is whole: a copy may be on its way."""
+        """Open the model that is at the path now, as soon as it is complete: copying may still be in progress."""
         path = self.recognizer.path
         seen, self._copy_seen = self._copy_seen, database_look(path)
         if lost.is_gone or seen != self._copy_seen:
@@ -169,15 +169,15 @@ class Engine:
         if before is not None:
             before.close()
         self.openings += 1
-        log.warning("%s; the model that is there now is served", lost.message)
+        log.warning("%s; the new model is served now", lost.message)
 
     async def ready(self) -> None:
-        """Refuse unless photos are taken: the model is loaded, and lies where it was opened."""
-        self.serving  # noqa: B018  # raises what is to be answered
+        """Refuse unless the service accepts photos: the model is loaded and still at its path."""
+        self.serving  # noqa: B018  # raises the error to answer with
         await self.read(ModelReader.require_model)
 
     async def settle(self) -> None:
-        """Erase what could not be erased at once, if nobody is in its way any more."""
+        """Erase remaining traces, if no other process blocks that now."""
         await _in(self._writer, lambda: erase_pending(self.recognizer))
 
     async def predict(
@@ -189,7 +189,7 @@ class Engine:
         *,
         skip_bad: bool = False,
     ) -> tuple[list[Prediction], list[BadImage], int]:
-        """Say what photos show, which cannot be used (with ``skip_bad``), and the state of the model."""
+        """Return what photos show, which photos cannot be used (with ``skip_bad``), and the state of the model."""
         embedder = self.serving.embedder
         if not len(self.serving.snapshot.memory.labels):
             raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
@@ -207,9 +207,9 @@ class Engine:
     async def learn(
         self, name: str, uploads: Sequence[Photo], *, repeated: bool = False
     ) -> tuple[LearnedClass, bool]:
-        """Learn a class, or add photos to it; tell also whether that had been done before.
+        """Learn a class, or add photos to it; also return whether that was done before.
 
-        ``repeated`` asks not to learn the very same photos again.
+        ``repeated`` means not to learn exactly the same photos again.
         """
         serving = self.serving
         with self._photos.work_on(len(uploads)):
@@ -217,16 +217,16 @@ class Engine:
             return await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
 
     async def seen(self, uploads: Sequence[Photo]) -> tuple[list[PhotoRecord], list[BadImage]]:
-        """Look at photos that may be learned later; return those that cannot be used, too."""
+        """Compute features of photos that may be learned later; also return photos that cannot be used."""
         serving = self.serving
-        keep = replace(serving.snapshot.manifest.options, thumbnails=True)  # to show them meanwhile
+        keep = replace(serving.snapshot.manifest.options, thumbnails=True)  # to show them in the meantime
         with self._photos.work_on(len(uploads)):
             good, bad = await self._photos.looked_at(serving.embedder, uploads, keep, strict=False)
         self.metrics.photos.labels("sort").inc(len(good))
         return good, bad
 
     async def learn_seen(self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord]) -> LearnedClass:
-        """Learn photos that were looked at before."""
+        """Learn photos whose features were computed before."""
         reply, _ = await self._change(lambda: self._learn(name, embedder, photos, False))
         return reply
 
@@ -263,7 +263,7 @@ class Engine:
         return await self._change(change)
 
     async def classes(self, search: str, offset: int, limit: int) -> ClassPage:
-        """Return a part of the classes whose names hold a text."""
+        """Return a page of the classes whose names contain a text."""
         snapshot = self.serving.snapshot
         if self._listed is None or self._listed[0] is not snapshot:
             self._listed = snapshot, list_classes(snapshot)
@@ -275,7 +275,7 @@ class Engine:
         return ClassPage(classes=classes, total=len(found), offset=offset, state=snapshot.state)
 
     async def photos(self, name: str) -> PhotoList:
-        """List the photos of a class, or of none of them, with their ids and scores."""
+        """List the photos of a class, or of ``none of these``, with their ids and scores."""
         snapshot = self._snapshot_with(name)
         photos = await self.read(lambda reader: reader.photos(snapshot, name))
         return PhotoList(photos=photos, state=snapshot.state)
@@ -289,14 +289,14 @@ class Engine:
         return found
 
     def _snapshot_with(self, name: str) -> Snapshot:
-        """Return the state that is served, if it has this class."""
+        """Return the served state; refuse a class that it does not have."""
         snapshot = self.serving.snapshot
         if name != NONE and name not in snapshot.contents:
             raise not_found(f"there is no class {name!r}")
         return snapshot
 
     async def correct(self, name: str, uploads: Sequence[Photo]) -> PhotosMade:
-        """Say what photos show, be it none of the classes: they are learned, or moved from where they are."""
+        """Say what photos show, a class or none of these: they are learned, or moved from their class."""
         serving = self.serving
         with self._photos.work_on(len(uploads)):
             seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
@@ -306,7 +306,7 @@ class Engine:
         return reply
 
     async def picture(self, number: int, *, kept: bool) -> bytes:
-        """Return the small copy of a photo, or the photo itself where it was kept."""
+        """Return the small copy of a photo, or the photo itself if it is stored."""
         picture = await self.read(lambda reader: reader.picture(number, kept=kept))
         if picture is None:
             raise not_found(f"there is no picture of {photo_id(number)}")
@@ -331,7 +331,7 @@ class Engine:
         return await self._change(run)
 
     async def forget(self, name: str, *, for_good: bool) -> ChangeMade:
-        """Forget a class; ``for_good`` leaves nothing of it on the disk, also if it was forgotten before."""
+        """Forget a class; ``for_good`` erases all traces, even if it was forgotten before."""
 
         def change() -> ChangeMade:
             pending = None
@@ -355,14 +355,15 @@ class Engine:
         return await self._change(change)
 
     async def rejected_at(self, rate: float | None) -> RejectionReply:
-        """Tell how many learned photos a rate of false rejections would call unknown, or the one in force."""
+        """Return how many learned photos a rate of false rejections would call unknown; by default the present
+        rate."""
         snapshot = self.serving.snapshot
         rate = snapshot.manifest.options.false_rejection if rate is None else rate
         now = await asyncio.to_thread(snapshot.rejected_at, rate)
         return RejectionReply(**vars(now), state=snapshot.state)
 
     async def undo(self, *, past_forget: bool, state: int | None) -> ChangeMade:
-        """Take back the last change that stands; with ``state``, only in that state."""
+        """Undo the last change that was not undone yet; with ``state``, only in that state."""
 
         def change() -> ChangeMade:
             try:
@@ -375,10 +376,10 @@ class Engine:
         return await self._change(change)
 
     async def _change(self, change: Callable[[], Result]) -> Result:
-        """Run a change after those before it; when this returns it is on the disk, and answers know it.
+        """Run a change after earlier changes. When this returns, it is on the disk and predictions use it.
 
-        If the new state cannot be answered with yet, the change has not failed: a client that was told so would
-        send it again. The log says it, and the next ``keep_up`` tries once more.
+        If the new state cannot be served yet, the change has not failed: an error would make the client send it
+        again. The log has a line, and the next ``keep_up`` tries again.
         """
 
         def run() -> Result:
@@ -389,22 +390,22 @@ class Engine:
                 try:
                     self._publish()
                 except Exception:
-                    log.exception("answers cannot be made of the model's last state yet")
+                    log.exception("the last state of the model cannot be served yet")
 
-        self.serving  # noqa: B018  # while the model is loaded nobody waits behind that
+        self.serving  # noqa: B018  # refuse changes while the model is being loaded
         return await _in(self._writer, run)
 
     async def read(self, look: Callable[[ModelReader], Result]) -> Result:
-        """Look something up in the model's database, in the state that is committed by now."""
+        """Read from the model's database, in the last committed state."""
 
         def run() -> Result:
-            assert self._model_reader is not None  # there since the model was loaded
+            assert self._model_reader is not None  # set when the model was loaded
             return look(self._model_reader)
 
         return await _in(self._reader, run)
 
     async def close(self) -> None:
-        """Finish what has begun, then close the model."""
+        """Finish running work, then close the model."""
         self._closing = True
         await asyncio.to_thread(self._close)
 
@@ -419,7 +420,7 @@ class Engine:
 
 
 def list_classes(snapshot: Snapshot) -> list[ServedClass]:
-    """Return the classes of a snapshot, sorted as people sort names; small copies are counted when it is shown."""
+    """Return the classes of a snapshot, sorted without regard to case; small copies are counted per page."""
     contents = snapshot.contents
     statistics = contents.memory.statistics
     found = []
@@ -436,26 +437,26 @@ async def _in(pool: Executor, work: Callable[[], Result]) -> Result:
 
 
 def _replaced() -> ApiError:
-    return busy("the model's backbone was replaced meanwhile")
+    return busy("the model's backbone was replaced in the meantime")
 
 
 def _not_changed(error: InputError) -> ApiError:
-    """Return the answer to a change of photos that was not possible."""
+    """Return the error for a change of photos that was not possible."""
     missing = error.code in ("no_photo", "removed_photo", "no_class")
     conflicts = ("other_class", "same_class", "last_photo", "no_classes")
     status = 404 if missing else 409 if error.code in conflicts else 422
     listed = error.code in ("no_photo", "bad_id", "no_photos")
-    hint = "GET /v1/classes/{name}/photos lists the ids of a class" if listed else error.hint
+    hint = "list the ids of a class with GET /v1/classes/{name}/photos" if listed else error.hint
     return ApiError(status, error.code, error.message, hint)
 
 
 def _not_undone(error: InputError) -> ApiError:
-    """Return the answer to an undo that was not possible."""
+    """Return the error for an undo that was not possible."""
     if isinstance(error, ConflictError):
         return ApiError(409, "changed", error.message, error.hint or "look at the model again")
     if isinstance(error, NotUndoableError):
         hint = error.hint or "go back to an exported copy of the model"
         if error.action in ("forget", "remove"):
-            hint = "POST /v1/undo?past_forget=true takes back what came before it"
+            hint = "to undo the change before it: POST /v1/undo?past_forget=true"
         return ApiError(409, "not_undoable", error.message, hint)
     return ApiError(409, "nothing_to_undo", error.message, error.hint or "there is nothing to do")

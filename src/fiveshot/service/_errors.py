@@ -1,4 +1,4 @@
-"""Errors as answers of one shape: ``{"code", "message", "hint"}``, with ``details`` where several are wrong."""
+"""Errors as replies of one shape: ``{"code", "message", "hint"}``, with ``details`` for several problems."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from fiveshot.recognizer import LostModelError
 RETRY = {"Retry-After": "1"}
 DOCUMENT = "see GET /v1/openapi.json"
 PHOTO_HINT = "send photos that open in a viewer: JPEG, PNG, WebP, HEIC and the like"
-DRAIN_SECONDS = 5.0  # for a body that nobody wants
+DRAIN_SECONDS = 5.0  # time to read and discard a body
 DRAIN_BYTES = 256 * 1024 * 1024
 MOST_DETAILS = 10
-Detail = Mapping[str, str]  # "name", "code" and "message" of one thing that is wrong
+Detail = Mapping[str, str]  # "name", "code" and "message" of one problem
 
 
 class ApiError(FiveshotError):
-    """An error with its HTTP status, its headers, and details where several things are wrong."""
+    """An error with its HTTP status, its headers, and details of several problems."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ApiError(FiveshotError):
         self.details = tuple(details)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the one shape that every error has."""
+        """Return the shape that every error has."""
         body: dict[str, Any] = {key: wire_text(text) for key, text in super().as_dict().items()}
         if self.details:
             body["details"] = [
@@ -59,17 +59,17 @@ class ApiError(FiveshotError):
         return body
 
     def response(self) -> JSONResponse:
-        """Return the error as it goes over the wire."""
+        """Return the error as an HTTP response."""
         return JSONResponse(self.as_dict(), self.status, headers=self.headers)
 
 
 def busy(message: str) -> ApiError:
-    """Return the error for work that would be taken on later."""
+    """Return the error for a request that comes while the service is busy."""
     return ApiError(503, "busy", message, "try again in a moment", headers=RETRY)
 
 
 def loading(message: str, hint: str) -> ApiError:
-    """Return the error for a request that has to wait until the model is there."""
+    """Return the error for a request that comes before the model is loaded."""
     return ApiError(503, "loading", message, hint, headers=RETRY)
 
 
@@ -79,31 +79,31 @@ def too_large(message: str, hint: str) -> ApiError:
 
 
 def not_found(message: str) -> ApiError:
-    """Return the error for something that is not there."""
-    return ApiError(404, "not_found", message, "GET /v1/classes lists what is there")
+    """Return the error for something that does not exist."""
+    return ApiError(404, "not_found", message, "list the classes with GET /v1/classes")
 
 
 def from_library(error: FiveshotError, model: Path | None) -> ApiError:
-    """Return an error of the library as an answer; an answer stays as it is."""
+    """Return an error of the library as a reply; an ``ApiError`` stays unchanged."""
     if isinstance(error, ApiError):
         return error
     message, hint = without_path(error.message, model), without_path(error.hint, model)
     if isinstance(error, LostModelError):
         return ApiError(503, error.code, message, hint, headers=RETRY)
     if isinstance(error, StorageError):
-        return ApiError(503, "storage", message, hint or "look at the server's disk", headers=RETRY)
+        return ApiError(503, "storage", message, hint or "check the server's disk", headers=RETRY)
     if isinstance(error, ImageError):
         return ApiError(422, "bad_photo", message, hint or PHOTO_HINT)
     return ApiError(422, "refused", message, hint or "change the request")
 
 
 def without_path(text: str, model: Path | None) -> str:
-    """Return text that does not tell clients where the model lies."""
+    """Return text without the path of the model."""
     return text if model is None else text.replace(str(model), "the model")
 
 
 def wire_text(text: Any) -> str:
-    """Return text that can be sent as UTF-8, whatever a client has put into it.
+    """Return text that can be sent as UTF-8, even if a client sent invalid characters.
 
     >>> wire_text("a\\ud800")
     'a\\\\ud800'
@@ -114,8 +114,8 @@ def wire_text(text: Any) -> str:
 async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
     """Send an error before the body was read, and end the connection.
 
-    A client that is still sending would see a broken connection instead of the answer. So its body is read for a
-    moment and thrown away. A client that waits for permission to send does not get it.
+    A client that is still sending would see a broken connection instead of the reply. So its body is read for a
+    moment and discarded. A client that waits for permission to send does not get it.
     """
     if Headers(scope=scope).get("expect", "").lower() != "100-continue":
         with contextlib.suppress(TimeoutError):
@@ -126,7 +126,7 @@ async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) ->
 
 
 async def _throw_away(receive: Receive) -> None:
-    """Read a body to its end, or as much of it as is bearable."""
+    """Read and discard a body, up to a limit."""
     seen = 0
     while seen <= DRAIN_BYTES:
         message = await receive()
@@ -136,7 +136,7 @@ async def _throw_away(receive: Receive) -> None:
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Give every error of an application the one shape; clients are not told the path of the model."""
+    """Give every error of an application the same shape, without the path of the model."""
 
     @app.exception_handler(FiveshotError)
     async def refused(_: Request, error: FiveshotError) -> Response:
@@ -154,14 +154,14 @@ def answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: ClientDisconnect) -> Response:
-        return ApiError(400, "cut_off", "the connection ended within the request", "send it again").response()
+        return ApiError(400, "cut_off", "the connection ended before the request did", "send it again").response()
 
 
 def _plain_error(request: Request, error: HTTPException) -> ApiError:
-    """Return the answer to an error of the framework."""
+    """Return the reply for an error of the framework."""
     if error.status_code == 404:
         slash = request.scope["path"].endswith("/")
-        hint = "leave out the slash at the end" if slash else "GET /v1/openapi.json lists what there is"
+        hint = "remove the slash at the end" if slash else "list all addresses with GET /v1/openapi.json"
         return ApiError(404, "not_found", "there is nothing at this address", hint)
     if error.status_code == 405:
         headers = {"Allow": ", ".join(_allowed(request, error))}
@@ -174,8 +174,8 @@ def _plain_error(request: Request, error: HTTPException) -> ApiError:
 
 
 def _allowed(request: Request, error: HTTPException) -> list[str]:
-    """Return all methods that an address takes."""
-    allowed = set((error.headers or {}).get("Allow", "").split(", "))  # of one route; there may be others
+    """Return all methods that an address accepts."""
+    allowed = set((error.headers or {}).get("Allow", "").split(", "))  # only of one route
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
             allowed |= route.methods or set()
@@ -185,7 +185,7 @@ def _allowed(request: Request, error: HTTPException) -> list[str]:
 
 
 def _example_of(request: Request) -> str:
-    """Return what a body of this request looks like, as its document shows it."""
+    """Return an example body for this request, from the OpenAPI document."""
     body = getattr(request.scope.get("route"), "body_field", None)
     settings = getattr(body.field_info.annotation, "model_config", {}) if body is not None else {}
     example = settings.get("json_schema_extra", {}).get("example")
@@ -193,7 +193,7 @@ def _example_of(request: Request) -> str:
 
 
 def _invalid(found: Sequence[Mapping[str, Any]], example: str) -> ApiError:
-    """Return the answer to values that do not pass validation."""
+    """Return the reply for values that fail validation."""
     details = [
         {"name": ".".join(map(str, one["loc"][1:])), "code": one["type"], "message": what_is_wrong(one)}
         for one in found
@@ -204,7 +204,7 @@ def _invalid(found: Sequence[Mapping[str, Any]], example: str) -> ApiError:
 
 
 def what_is_wrong(error: Mapping[str, Any]) -> str:
-    """Return what validation says about one value, in words for the client.
+    """Return the validation error of one value as a message for the client.
 
     >>> what_is_wrong({"type": "missing", "loc": ("body", "name"), "msg": "Field required"})
     'name: Field required'

@@ -1,4 +1,4 @@
-"""What stands before every route: headers and counters, who may ask, and how much of a body is taken."""
+"""Checks before every route: headers and counters, access, and limits on bodies."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-SLASH = "\0"  # stands for a slash within a name while a path is split at the others; no name can hold it
+SLASH = "\0"  # replaces a slash within a name while a path is split at other slashes; no name can contain it
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SAFE = ("GET", "HEAD", "OPTIONS")
-OPEN = ("/v1/health", "/v1/ready", "/v1/openapi.json")  # for anybody: they tell nothing about the classes
-STUDIO = ("/setup", "/predict", "/train", "/webhook", "/versions")  # what Label Studio calls, beside /health
-GUARDED = ("/metrics", *STUDIO)  # and all that begins with /v1/
+OPEN = ("/v1/health", "/v1/ready", "/v1/openapi.json")  # no token needed: they say nothing about the classes
+STUDIO = ("/setup", "/predict", "/train", "/webhook", "/versions")  # called by Label Studio, like /health
+GUARDED = ("/metrics", *STUDIO)  # and everything that begins with /v1/
 RECOGNIZING = ("/v1/predict", "/predict", "/setup")  # sent by POST, though they change nothing
-CLIENTS = 10_000  # whose rates are remembered
+CLIENTS = 10_000  # clients whose rates are remembered
 log = logging.getLogger("fiveshot.service")
 
 
 class HeadersAndCounters:
-    """Wraps everything else, so that no answer leaves without headers and without being counted.
+    """Wraps everything else, so that every reply has the headers and is counted.
 
-    The ``Guard`` of a connection answers before there is a request; those answers have the same headers, and are
+    The ``Guard`` of a connection may answer before there is a request. Its replies have the same headers and are
     not counted.
     """
 
@@ -73,7 +73,7 @@ class HeadersAndCounters:
             await self._app(scope, receive, send)
             return
         began, status, answered = time.perf_counter(), 500, False
-        # HEAD is GET whose body the server leaves out.
+        # HEAD is GET, and the server leaves out the body.
         inner = dict(scope) | {"method": "GET"} if scope["method"] == "HEAD" else scope
 
         async def send_with_headers(message: Message) -> None:
@@ -95,7 +95,7 @@ class HeadersAndCounters:
             await self._app(inner, receive, send_with_headers)
         except Exception:
             number = token_hex(4)
-            log.error("request %s has failed: %s %s", number, scope["method"], route_of(inner))
+            log.error("request %s failed: %s %s", number, scope["method"], route_of(inner))
             if not answered:
                 await failed(number).response()(scope, receive, send_with_headers)
             raise  # to the log
@@ -107,19 +107,19 @@ class HeadersAndCounters:
 
 
 def route_of(scope: Scope) -> str:
-    """Return the route that a request took, which holds no name of a class."""
+    """Return the route of a request, without the name of a class."""
     return getattr(scope.get("route"), "path", "none")
 
 
 def failed(number: str) -> ApiError:
-    """Return the answer to a request that met an unexpected error; the log has the rest under its number."""
+    """Return the reply for an unexpected error. The log has the details under the number of the request."""
     hint = f"see {number} in the service's log"
-    # The server hangs up after it, so no client may send its next request on this connection.
-    return ApiError(500, "failed", "the service has failed", hint, headers={"Connection": "close"})
+    # The server closes the connection afterwards, so clients must not send another request on it.
+    return ApiError(500, "failed", "the service failed", hint, headers={"Connection": "close"})
 
 
 def split_path(raw: bytes) -> str:
-    """Return a path whose parts are decoded one by one, so that ``%2F`` belongs to a name.
+    """Return a path whose parts are decoded separately, so that ``%2F`` belongs to a name.
 
     >>> split_path(b"/v1/classes/a%2Fb/photos")
     '/v1/classes/a\\x00b/photos'
@@ -131,14 +131,14 @@ def split_path(raw: bytes) -> str:
             400, "bad_path", "the path is not UTF-8", "encode names as encodeURIComponent does"
         ) from error
     if any(SLASH in part for part in parts):
-        raise ApiError(400, "bad_path", "the path holds a zero byte", "leave it out")
+        raise ApiError(400, "bad_path", "the path contains a zero byte", "leave it out")
     return "/".join(part.replace("/", SLASH) for part in parts)
 
 
 class AccessControl:
-    """Refuses a request before any of its body is read, or reserves room for the body.
+    """Refuses a request before its body is read, or reserves memory for the body.
 
-    A request that does not say how long it is needs the most room.
+    A request without a length gets the maximum.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -147,7 +147,7 @@ class AccessControl:
         self._bytes, self._requests = Share(limits.held_bytes), Share(limits.waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in with its body, or answer why not."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -186,7 +186,7 @@ class AccessControl:
             )
 
     def _check_host(self, headers: Headers) -> None:
-        """A page that lets its own name point here must not get in: without a token only we are called so."""
+        """Refuse foreign host names without a token: a page may let its own name point here (DNS rebinding)."""
         host = headers.get("host", "").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self._settings.token is None and not is_loopback(name):
@@ -194,21 +194,21 @@ class AccessControl:
 
     def _take(self, client: str, room: int, photos: bool) -> None:
         if not self._bytes.take(client, room):
-            raise busy("many requests are in work already")
+            raise busy("many requests are in progress already")
         if not self._requests.take(client, int(photos)):
             self._bytes.give_back(client, room)
-            raise busy("many requests with photos are in work already")
+            raise busy("many requests with photos are in progress already")
 
     def _room(self, headers: Headers, photos: bool) -> int:
         limits = self._settings.limits
         most = limits.body_bytes if photos else limits.plain_bytes
         length = headers.get("content-length")
-        if length is not None and "transfer-encoding" in headers:  # two servers may read it in two ways
+        if length is not None and "transfer-encoding" in headers:  # two servers may interpret it differently
             raise ApiError(400, "malformed", "the body has a length and is chunked", "send one of the two headers")
         if length is None:
             room = most if "transfer-encoding" in headers else 0
         elif not (length.isascii() and length.isdigit()):
-            raise ApiError(400, "malformed", f"a length of {length[:30]!r} is no number", "leave it out")
+            raise ApiError(400, "malformed", f"a length of {length[:30]!r} is not a number", "leave it out")
         else:
             room = int(length)
         if room > most:
@@ -233,22 +233,22 @@ def changes_model(method: str, path: str) -> bool:
 
 
 def check_origin(headers: Headers) -> None:
-    """Refuse changes that a page of another site asks for (CSRF)."""
+    """Refuse changes that a page of another site requests (CSRF)."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     same = origin is None or origin.partition("://")[2] == headers.get("host")
     if not same or site not in (None, "same-origin", "none"):
         raise ApiError(
             403,
             "foreign_page",
-            "a page of another site asked for this",
-            "use the service's own page, or no browser",
+            "a page of another site made this request",
+            "use the page of the service, or a program instead of a browser",
         )
 
 
 def check_token(headers: Headers, token: str, *, basic: bool = False) -> None:
-    """Refuse a request without the token; how far a wrong one is right cannot be told from the time it takes.
+    """Refuse a request without the token. The comparison takes the same time for every wrong token.
 
-    With ``basic``, it may come as the password of any user, which is how Label Studio can send it.
+    With ``basic``, the token may also be the password of any user, as Label Studio sends it.
     """
     kind, _, given = headers.get("authorization", "").partition(" ")
     if basic and kind.lower() == "basic":
@@ -258,14 +258,14 @@ def check_token(headers: Headers, token: str, *, basic: bool = False) -> None:
         raise ApiError(
             401,
             "no_token" if not given else "wrong_token",
-            "this service wants a token" if not given else "this is not the token",
+            "this service needs a token" if not given else "the token is wrong",
             "send the header: Authorization: Bearer TOKEN",
             headers={"WWW-Authenticate": "Bearer"},
         )
 
 
 def _password(given: str) -> str:
-    """Return the password of ``user:password`` in base64, or nothing."""
+    """Return the password of ``user:password`` in base64, or an empty text."""
     try:
         return b64decode(given.strip(), validate=True).decode("utf-8").partition(":")[2]
     except ValueError:
@@ -273,7 +273,7 @@ def _password(given: str) -> str:
 
 
 def client_network(address: str) -> str:
-    """Return what counts as one client: an IPv4 address, or the network of an IPv6 address.
+    """Return what is counted as one client: an IPv4 address, or the network of an IPv6 address.
 
     >>> client_network("192.0.2.7"), client_network("2001:db8::7"), client_network("")
     ('192.0.2.7', '2001:db8::/64', '')
@@ -286,11 +286,11 @@ def client_network(address: str) -> str:
 
 
 class Rate:
-    """A bucket for each client: it fills at a constant rate, and every request takes one out."""
+    """A token bucket for each client: it fills at a constant rate, and every request takes one token."""
 
     def __init__(self, rate: float) -> None:
         self._rate, self._most = rate, max(1.0, 2 * rate)
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is in it, and since when
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, time of the last update
 
     def check(self, client: str) -> None:
         """Count a request of a client, or refuse it."""
@@ -311,15 +311,16 @@ class Rate:
             )
 
 
-PHOTO_PATHS = ("/v1/predict", "/v1/correct", "/v1/negatives", *STUDIO)  # and all that end in /photos
+PHOTO_PATHS = ("/v1/predict", "/v1/correct", "/v1/negatives", *STUDIO)  # and all paths that end in /photos
 CLIENT: ContextVar[str] = ContextVar("client", default="")
-"""Who asks: an address, or a network."""
+"""A client: an address or a network."""
 
 
 class Share:
-    """Room that clients share: each may hold as much as is left free, so that nobody can take all of it.
+    """Capacity that clients share: a client may hold at most as much as stays free, so no client can take
+    everything.
 
-    One that takes what it can gets half, two get a third each, and so on; as much is left for the next.
+    One greedy client gets half, two get a third each, and so on; the same amount stays free for the next.
 
     >>> room = Share(100)
     >>> room.take("a", 50), room.take("a", 1), room.take("b", 25), room.take("c", 12), room.take("b", 1)
@@ -331,7 +332,7 @@ class Share:
         self._of: defaultdict[str, int] = defaultdict(int)
 
     def take(self, client: str, amount: int) -> bool:
-        """Take room for a client, if there is enough."""
+        """Reserve capacity for a client, if there is enough."""
         if self._of[client] + amount > self.most - self.held:
             return False
         self._of[client] += amount
@@ -339,7 +340,7 @@ class Share:
         return True
 
     def give_back(self, client: str, amount: int) -> None:
-        """Let others have it."""
+        """Release capacity."""
         self.held -= amount
         self._of[client] -= amount
         if not self._of[client]:
@@ -347,8 +348,8 @@ class Share:
 
 
 def takes_photos(scope: Scope) -> bool:
-    """Tell whether a request may bring photos."""
-    path = str(scope["path"]).rstrip("/")  # one slash too many is told as such, not as a size
+    """Return whether a request may contain photos."""
+    path = str(scope["path"]).rstrip("/")  # a trailing slash gives its own error, not one about the size
     return str(scope["method"]) == "POST" and (path in PHOTO_PATHS or path.endswith("/photos"))
 
 
@@ -357,7 +358,7 @@ def _size(count: int) -> str:
 
 
 class _Watched:
-    """Gives the pieces of a body as they come, within the limits."""
+    """Passes on the chunks of a body and enforces the limits."""
 
     def __init__(self, receive: Receive, room: int, limits: RequestLimits) -> None:
         self._receive, self._room, self._limits = receive, room, limits
@@ -366,7 +367,7 @@ class _Watched:
         self._until = asyncio.get_running_loop().time() + limits.body_seconds
 
     async def __call__(self) -> Message:
-        if self._complete:  # what follows is the end of the connection, for which nobody is pressed
+        if self._complete:  # only the end of the connection follows, without a time limit
             return await self._receive()
         left = self._until - asyncio.get_running_loop().time()
         try:
@@ -392,7 +393,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """Counters of one service; each has its own registry, so that several live in one process."""
+    """Counters of one service. Each service has its own registry, so several can run in one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -400,11 +401,11 @@ class Metrics:
         whole = "Time from a request's headers to the end of its answer."
         self.requests = Counter("requests", "Requests answered.", ["method", "route", "status"], **own)
         self.seconds = Histogram("request_seconds", whole, ["route"], buckets=SECONDS, **own)
-        self.batches = Histogram("batch_photos", "Photos of a forward pass.", buckets=PHOTOS, **own)
-        self.forward = Histogram("forward_seconds", "Time of a forward pass.", buckets=SECONDS, **own)
-        self.photos = Counter("photos", "Photos learned or looked at.", ["use"], **own)
-        self.pending = Gauge("pending_photos", "Photos in work.", **own)
-        self.classes = Gauge("classes", "Classes of the model.", **own)
+        self.batches = Histogram("batch_photos", "Photos in a forward pass.", buckets=PHOTOS, **own)
+        self.forward = Histogram("forward_seconds", "Duration of a forward pass.", buckets=SECONDS, **own)
+        self.photos = Counter("photos", "Photos learned or predicted.", ["use"], **own)
+        self.pending = Gauge("pending_photos", "Photos in progress.", **own)
+        self.classes = Gauge("classes", "Classes in the model.", **own)
         self.state = Gauge("state", "Changes of the model so far.", **own)
 
     def text(self) -> bytes:

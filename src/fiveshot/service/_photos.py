@@ -29,35 +29,35 @@ NOTHING_KEPT = Options(keep_photos=False, thumbnails=False)
 
 
 class PhotoPipeline:
-    """Takes on photos up to a limit, decodes them, and lets them share forward passes."""
+    """Accepts photos up to a limit, decodes them, and combines them into forward passes."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
         self._pending = Share(settings.limits.pending)
         self._batcher: Batcher | None = None
-        # Threads that wait for a slow photo are no others' loss: a client has as many as there are cores.
+        # A slow photo does not delay other clients: each client has as many threads as there are cores.
         self._decoders = ThreadPoolExecutor(4 * default_workers(), thread_name_prefix="decode")
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._held = ExitStack()
 
     def start(self, embedder: Embedder) -> None:
-        """Make the backbone ready, once; after a failure it can be called again."""
+        """Prepare the backbone once. After a failure it can be called again."""
         if self._batcher is not None:
             return
         with ExitStack() as held:
             if embedder.on_cpu:
-                held.enter_context(one_thread())  # several streams of one thread each
+                held.enter_context(one_thread())  # several streams with one thread each
             embedder.features(np.zeros((1, *embedder.preprocessing.shape), np.uint8))
             self._batcher = Batcher(embedder, self._settings, self._metrics)
             self._held = held.pop_all()
 
     @contextmanager
     def work_on(self, photos: int) -> Iterator[None]:
-        """Take on so many photos, unless that is too much."""
+        """Accept a number of photos, or refuse them if that is too many."""
         client, pending = CLIENT.get(), self._pending
-        counted = min(photos, pending.most)  # one request may bring more, if nothing else is in work
+        counted = min(photos, pending.most)  # one request may have more, if nothing else is in progress
         if not pending.take(client, counted):
-            raise busy(f"{pending.held} photos are in work already")
+            raise busy(f"{pending.held} photos are in progress already")
         self._metrics.pending.set(pending.held)
         try:
             yield
@@ -68,9 +68,9 @@ class PhotoPipeline:
     async def looked_at(
         self, embedder: Embedder, photos: Sequence[Photo], keep: Options = NOTHING_KEPT, *, strict: bool = True
     ) -> tuple[list[PhotoRecord], list[BadImage]]:
-        """Decode photos and pass those that can be used through the backbone; return why the others cannot.
+        """Decode photos and compute their features; also return the photos that cannot be used.
 
-        Where this is strict, one error names all that cannot be used, and none is passed on.
+        With ``strict``, one error names all photos that cannot be used, and no features are computed.
         """
         turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
         kept = Keep(keep.thumbnails, "copy" if keep.keep_photos else None)
@@ -88,7 +88,7 @@ class PhotoPipeline:
         if bad and strict:
             raise bad_photos(bad, len(photos))
         good = [(photo, one) for photo, one in zip(photos, decoded, strict=True) if isinstance(one, Seen)]
-        assert self._batcher is not None  # there since the model was loaded
+        assert self._batcher is not None  # set when the model was loaded
         waiting = self._batcher.submit(embedder, [seen for _, seen in good])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
         return [
@@ -97,7 +97,7 @@ class PhotoPipeline:
         ], bad
 
     def close(self) -> None:
-        """Finish what has begun."""
+        """Finish running work."""
         self._decoders.shutdown()
         if self._batcher is not None:
             self._batcher.close()
@@ -126,9 +126,9 @@ class _Item:
 class Batcher:
     """Collects photos and passes them through the backbone together.
 
-    A photo waits at most ``latency`` seconds for others while the backbone has nothing to do; while it works,
-    photos collect by themselves. On a CPU one stream a core takes from the same queue, each on one thread,
-    which uses the cores better than one stream with several.
+    While the backbone is idle, a photo waits at most ``latency`` seconds for others. While it is busy, photos
+    collect in the queue. On a CPU, one stream per core takes photos from the same queue, each on one thread. This
+    uses the cores better than one stream with several threads.
     """
 
     def __init__(self, embedder: Embedder, settings: Settings, metrics: Metrics) -> None:
@@ -145,18 +145,18 @@ class Batcher:
             thread.start()
 
     def submit(self, embedder: Embedder, photos: Sequence[Seen]) -> list[Future[Vectors]]:
-        """Queue photos; their features come one by one."""
+        """Queue photos; each gets its feature as soon as it is ready."""
         now = time.monotonic()
         items = [_Item(embedder, one, now) for one in photos]
         with self._changed:
             if self._closed:
-                raise RuntimeError("the service is ending")
+                raise RuntimeError("the service is shutting down")
             self._queue.extend(items)
             self._changed.notify(len(items))
         return [item.result for item in items]
 
     def close(self) -> None:
-        """Finish what is queued, and end."""
+        """Finish the queue, then stop."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -183,7 +183,7 @@ class Batcher:
             item.result.set_result(vector)
 
     def _next(self) -> list[_Item]:
-        """Return photos for one backbone; none at all means the end."""
+        """Return photos for one backbone; an empty list means the end."""
         with self._changed:
             while not self._queue:
                 if self._closed:
@@ -200,7 +200,7 @@ class Batcher:
             return self._taken()
 
     def _taken(self) -> list[_Item]:
-        # Streams that are idle get their share, so that a short queue uses all cores.
+        # Idle streams get their share, so that a short queue uses all cores.
         share = -(-len(self._queue) // len(self._threads)) if len(self._queue) < self._size else self._size
         batch = [self._queue.popleft()]
         while self._queue and len(batch) < share and self._queue[0].embedder is batch[0].embedder:

@@ -1,4 +1,4 @@
-"""What a request brings: parameters, class names, photos and idempotency keys, all of them checked."""
+"""The contents of requests, with checks: parameters, class names, photos and idempotency keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOX_HINT = "give null, or boxes such as [40, 60, 200, 150] in pixels or [0.1, 0.
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-LONGEST_FILE_NAME = 100  # characters; it is only shown
+LONGEST_FILE_NAME = 100  # characters; it is only displayed
 LONGEST_HEADERS = 8192  # bytes, of one part
 LONGEST_BOXES = 256 * 1024
 LONGEST_KEY = 200
@@ -39,14 +39,14 @@ PHOTO_ID = "^p[1-9][0-9]{0,17}$"
 
 
 class StrictRoute(APIRoute):
-    """A route that ignores nothing.
+    """A route that refuses unknown input.
 
-    It refuses parameters that it does not know or that come twice, a body where it takes none, and a JSON body
-    that does not say so. A misspelled ``state``, or a ``for_good`` in a body, would otherwise go unnoticed.
+    It refuses unknown and repeated parameters, an unexpected body, and a JSON body with another content type.
+    Otherwise a misspelled ``state``, or ``for_good`` in a body, would go unnoticed.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
+        """Return the function that answers a request."""
         answer = super().get_route_handler()
         known = [parameter.alias for parameter in self.dependant.query_params]
         takes_json = self.body_field is not None
@@ -65,7 +65,7 @@ def _check_parameters(request: Request, known: Sequence[str], *, takes_body: boo
     allowed = f"it takes {', '.join(known)}" if known else "it takes none"
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     if has_body and not takes_body:
-        hint = f"of parameters in the address {allowed}"
+        hint = f"put parameters in the address: {allowed}"
         raise ApiError(422, "unknown_body", "this request takes no body", hint)
     given = [name for name, _ in request.query_params.multi_items()]
     for name in given:
@@ -74,7 +74,7 @@ def _check_parameters(request: Request, known: Sequence[str], *, takes_body: boo
             hint = f"did you mean {near[0]!r}? {allowed}" if near else allowed
             raise ApiError(422, "unknown_parameter", f"this request takes no parameter {name[:50]!r}", hint)
         if given.count(name) > 1:
-            raise ApiError(422, "repeated_parameter", f"the parameter {name!r} is there twice", "give it once")
+            raise ApiError(422, "repeated_parameter", f"the parameter {name!r} is given twice", "give it once")
 
 
 def _check_json(request: Request) -> None:
@@ -83,18 +83,18 @@ def _check_json(request: Request) -> None:
         raise ApiError(
             415,
             "not_json",
-            f"the body comes as application/json, not as {kind or 'nothing'}",
+            f"the body must be sent as application/json, not as {kind or 'nothing'}",
             "send the header: Content-Type: application/json",
         )
 
 
 def media_type(request: Request) -> str:
-    """Return the kind of a request's body, or nothing where it is not said."""
+    """Return the content type of a request, or an empty text if it has none."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def checked_name(text: str, *, or_none: bool = False) -> str:
-    """Return a class name in normal form, or also ``none of these``; a name that cannot be used is refused.
+    """Return a class name in normal form; with ``or_none``, also ``none of these``. Refuse other names.
 
     >>> checked_name(" owl ")
     'owl'
@@ -103,7 +103,7 @@ def checked_name(text: str, *, or_none: bool = False) -> str:
         name = target_name(text) if or_none else check_name(text)
     except InputError as error:
         raise ApiError(422, error.code, error.message, error.hint or "choose another name") from error
-    if name in (".", ".."):  # browsers take these out of a path, also when they are encoded
+    if name in (".", ".."):  # browsers remove these from a path, even if they are encoded
         raise ApiError(422, "bad_name", f"a class called {name!r} has no address here", "choose another name")
     return name
 
@@ -128,7 +128,7 @@ PhotoNumber = Annotated[int, Depends(_photo_number)]
 
 @dataclass(eq=False)
 class _Part:
-    """A part of a form, as far as it has come."""
+    """A part of a form, as far as it was received."""
 
     name: str = ""
     file: str | None = None  # name of the file; None for text
@@ -136,15 +136,15 @@ class _Part:
 
 
 class _Form:
-    """The parts of a form with photos, read in memory alone: no photo of a client touches the disk."""
+    """The parts of a form with photos, kept only in memory: no photo of a client is written to the disk."""
 
     def __init__(self, boundary: bytes, limits: RequestLimits) -> None:
         self.photos: list[Photo] = []
         self.boxes: bytes | None = None
-        self.complete = False  # whether the last boundary has come
+        self.complete = False  # whether the last boundary was received
         self._most = limits.photos
         self._part = _Part()
-        self._header = (bytearray(), bytearray())  # name and value of the one that comes just now
+        self._header = (bytearray(), bytearray())  # name and value of the present header
         self._headers: dict[bytes, bytes] = {}
         self._length = 0  # of the headers of a part
         callbacks: MultipartCallbacks = {
@@ -160,7 +160,7 @@ class _Form:
         self._parser = MultipartParser(boundary, callbacks)
 
     def write(self, piece: bytes) -> None:
-        """Take in a piece of the body."""
+        """Read a chunk of the body."""
         self._parser.write(piece)
 
     def _begin(self) -> None:
@@ -169,7 +169,7 @@ class _Form:
     def _add_header(self, which: int, piece: bytes) -> None:
         self._length += len(piece)
         if self._length > LONGEST_HEADERS:
-            raise _malformed("a part has too long headers")
+            raise _malformed("the headers of a part are too long")
         self._header[which].extend(piece)
 
     def _end_header(self) -> None:
@@ -178,7 +178,7 @@ class _Form:
         self._header = (bytearray(), bytearray())
 
     def _named(self) -> None:
-        """Look at a part before its data comes: what is not wanted is not collected."""
+        """Check a part before its data are received: data of unknown parts are not collected."""
         options = parse_options_header(self._headers.get(b"content-disposition"))[1]
         if b"name" not in options:
             raise _malformed("a part has no name")
@@ -189,7 +189,7 @@ class _Form:
                 raise ApiError(422, "bad_boxes", f"there are two parts {BOXES!r}", "send one with all boxes")
         elif self._part.name != FIELD:
             hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
-            raise ApiError(422, "unknown_part", f"there is a part {self._part.name[:50]!r}", hint)
+            raise ApiError(422, "unknown_part", f"unknown part {self._part.name[:50]!r}", hint)
         elif self._part.file is None:
             raise _not_a_file(f"the part {FIELD!r}")
         elif len(self.photos) == self._most:
@@ -213,7 +213,7 @@ class _Form:
 
 
 def _text(data: bytes) -> str:
-    """Return a name in a header, whatever bytes it has."""
+    """Return a name in a header as text."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -221,13 +221,13 @@ def _text(data: bytes) -> str:
 
 
 async def read_uploads(request: Request, limits: RequestLimits) -> list[Photo]:
-    """Return the photos of a multipart request, at least one; one that is cut off is refused as a whole."""
+    """Return the photos of a multipart request, at least one; refuse an incomplete request."""
     kind = media_type(request)
     if kind != "multipart/form-data":
         raise ApiError(
             415,
             "not_multipart",
-            f"photos come as multipart/form-data, not as {kind or 'nothing'}",
+            f"photos must be sent as multipart/form-data, not as {kind or 'nothing'}",
             f"for example: curl -F {FIELD}=@photo.jpg",
         )
     try:
@@ -235,12 +235,12 @@ async def read_uploads(request: Request, limits: RequestLimits) -> list[Photo]:
         async for piece in request.stream():
             form.write(piece)
     except FormParserError as error:
-        raise _malformed("it is not divided as its header says") from error
+        raise _malformed("its boundary is not the one in its header") from error
     if not form.complete:
-        raise _malformed("it ends before its last boundary, so nothing of it is used")
+        raise _malformed("it ends before its last boundary")
     if not form.photos:
         hint = f"send them as parts called {FIELD!r}, with a file name"
-        raise ApiError(422, "no_photos", "the request holds no photos", hint)
+        raise ApiError(422, "no_photos", "the request contains no photos", hint)
     uploads = form.photos if form.boxes is None else _in_boxes(form.photos, form.boxes)
     if len(uploads) > limits.photos:
         raise _too_many(limits.photos)
@@ -252,7 +252,7 @@ def _too_many(most: int) -> ApiError:
 
 
 def _in_boxes(uploads: Sequence[Photo], part: bytes) -> list[Photo]:
-    """Return an upload for each box; a photo that no box is given for is meant as a whole."""
+    """Return an upload for each box; a photo without boxes is used as a whole."""
     try:
         given = json.loads(part)
     except (ValueError, RecursionError):
@@ -276,7 +276,7 @@ def _in_boxes(uploads: Sequence[Photo], part: bytes) -> list[Photo]:
 
 
 def _boundary(request: Request) -> bytes:
-    """Return what divides a body. No client chooses the codec of names and text: some take very long."""
+    """Return the boundary of a body. Clients cannot choose the text codec, because some are very slow."""
     options = parse_options_header(request.headers["content-type"])[1]
     charset = options.get(b"charset", b"utf-8")
     if charset.lower() not in (b"utf-8", b"utf8"):
@@ -287,16 +287,16 @@ def _boundary(request: Request) -> bytes:
 
 
 def _not_a_file(part: str) -> ApiError:
-    hint = f"with curl write {FIELD}=@FILE; programs give the part a file name"
+    hint = f"with curl write {FIELD}=@FILE; programs must give the part a file name"
     return ApiError(422, "not_a_file", f"{part} is text, not a file", hint)
 
 
 def _malformed(reason: str) -> ApiError:
-    return ApiError(400, "malformed", f"the multipart body cannot be read: {reason}", "send it as a browser does")
+    return ApiError(400, "malformed", f"the multipart body cannot be read: {reason}", "send multipart/form-data")
 
 
 def shown_name(given: str | None, number: int) -> str:
-    """Return what a photo is called in answers: its file name without folders, or its number.
+    """Return the name of a photo for replies: its file name without folders, or its number.
 
     >>> shown_name("C:\\\\fakepath\\\\owl.jpg", 1), shown_name("../../etc/passwd", 2), shown_name("\\x1b", 3)
     ('owl.jpg', 'passwd', 'photo 3')
@@ -314,10 +314,11 @@ class _Answered:
 
 
 class IdempotencyKeys:
-    """Answers by key, so that a request that is sent twice is done once. Failed requests can be tried again.
+    """Replies by idempotency key, so that a request that is sent twice is done once. Failed requests can be
+    repeated.
 
-    Keys live in memory. After a restart the model itself tells a request that was done: the class ends with
-    the very photos that the request brings.
+    Keys are only in memory. After a restart, the model itself shows that a request was done: the last photos of
+    the class are exactly those of the request.
     """
 
     def __init__(self, most: int) -> None:
@@ -331,13 +332,13 @@ class IdempotencyKeys:
         uploads: Sequence[Photo],
         learn: Callable[[], Awaitable[tuple[LearnedClass, bool]]],
     ) -> tuple[LearnedClass, bool]:
-        """Return the answer to a request, and whether it had been done before."""
+        """Return the reply to a request, and whether it was done before."""
         digest = _request_digest(name, uploads)
         known = self._known.get(key)
         if known is not None:
             if known.digest != digest:
                 hint = "use a new key for each"
-                raise ApiError(422, "key_reused", "this idempotency key came with another request", hint)
+                raise ApiError(422, "key_reused", "this idempotency key was used for another request", hint)
             return await asyncio.shield(known.reply), True
         answer: asyncio.Future[LearnedClass] = asyncio.get_running_loop().create_future()
         self._known[key] = _Answered(digest, name, answer)
@@ -349,13 +350,13 @@ class IdempotencyKeys:
             self._known.pop(key, None)
             interrupted = busy("the first request with this key was interrupted")
             answer.set_exception(error if isinstance(error, Exception) else interrupted)
-            answer.exception()  # looked at: nobody else may be waiting
+            answer.exception()  # retrieve the exception: no other request may be waiting
             raise
         answer.set_result(reply)
         return reply, replayed
 
     def forget(self, name: str | None = None) -> None:
-        """Forget the answers about a class, or all of them."""
+        """Forget the replies about a class, or all of them."""
         for key in [key for key, known in self._known.items() if name in (None, known.name)]:
             del self._known[key]
 
@@ -368,7 +369,7 @@ def check_key(key: str) -> None:
 
 
 def _request_digest(name: str, uploads: Sequence[Photo]) -> str:
-    """Return what tells two requests apart: the class and the photos, in order."""
+    """Return a digest of a request: its class and its photos, in order."""
     digest = sha256(name.encode("utf-8", "backslashreplace"))
     for upload in uploads:
         digest.update(sha256(upload.read()).digest())

@@ -44,15 +44,15 @@ from fiveshot.values import ChangeMade, LearnedClass, PhotosMade, RejectionReply
 if TYPE_CHECKING:
     from fiveshot.service._second_look import Reviews, Sortings
 
-MOST_CLASSES = 500  # of a page
-LAST = 2**63 - 1  # state that a database can count to
-FAR = 2**31  # more than any model has classes or a class photos
+MOST_CLASSES = 500  # classes on a page
+LAST = 2**63 - 1  # largest state number of a database
+FAR = 2**31  # more than the classes of any model or the photos of any class
 KINDS = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
-}  # of the page
+}  # files of the page
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +83,12 @@ async def predict(
     top: Annotated[int, Query(ge=1, le=100, description="Candidates for each photo.")] = 5,
     sure: Annotated[
         float | None,
-        Query(gt=0, le=1, description="Probability that an answer needs; a group may have it where no class has."),
+        Query(gt=0, le=1, description="Probability that an answer needs; a group may have it if no class has."),
     ] = None,
-    why: Annotated[int, Query(ge=0, le=100, description="Learned photos to name that each is most like.")] = 0,
-    skip_bad: Annotated[bool, Query(description="Answer for the others where photos cannot be used.")] = False,
+    why: Annotated[int, Query(ge=0, le=100, description="Most similar learned photos to name.")] = 0,
+    skip_bad: Annotated[bool, Query(description="Skip photos that cannot be used.")] = False,
 ) -> PredictReply:
-    """Say what photos show, or that they show nothing known."""
+    """Return what photos show, or that they show nothing known."""
     uploads = await read_uploads(request, service.limits)
     found, bad, state = await service.engine.predict(uploads, top, sure, why, skip_bad=skip_bad)
     predictions, left_out = [PredictionEntry.of(one) for one in found], [ErrorDetail.of(one) for one in bad]
@@ -98,7 +98,7 @@ async def predict(
 @photo_routes.get("/classes", **documented("classes", example="classes"))
 async def list_classes(
     service: TheService,
-    search: Annotated[str, Query(max_length=200, description="Text that the name holds.")] = "",
+    search: Annotated[str, Query(max_length=200, description="Text in the name.")] = "",
     offset: Annotated[int, Query(ge=0, le=FAR)] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_CLASSES)] = 100,
 ) -> ClassPage:
@@ -114,10 +114,10 @@ async def learn(
     response: Response,
     idempotency_key: Annotated[
         str | None,
-        Header(description="Any text, new for each request: sent again, the request is not done again."),
+        Header(description="Any text, new for each request. A request with the same key is not done again."),
     ] = None,
 ) -> LearnedClass:
-    """Learn a class from about five photos, or add photos to it. With the reply it is on the disk."""
+    """Learn a class from about five photos, or add photos to it. It is on the disk before the reply."""
     if idempotency_key is None:
         reply, _ = await service.engine.learn(name, await read_uploads(request, service.limits))
         return reply
@@ -140,7 +140,7 @@ async def thumbnail(
     name: PathName,
     number: Annotated[int, Path(ge=0, le=FAR)],
     request: Request,
-    v: Annotated[str, Query(description="Anything: another address for a picture that has changed.")] = "",
+    v: Annotated[str, Query(description="Any text: gives a changed picture another address.")] = "",
 ) -> Response:
     """Return a small copy, 128 pixels, of a photo that a class was learned from."""
     picture = await service.engine.thumbnail(name, number)
@@ -149,7 +149,7 @@ async def thumbnail(
 
 @photo_routes.get("/classes/{name}/photos", **documented("photos", 404, example="listed"))
 async def list_photos(service: TheService, name: PathName) -> PhotoList:
-    """List the photos that a class was learned from, with their ids and their scores when they are left out."""
+    """List the photos of a class, with their ids and their scores when they are left out."""
     return await service.engine.photos(name)
 
 
@@ -159,14 +159,14 @@ async def correct(
     request: Request,
     name: Annotated[str, Query(max_length=1000, description="A class, known or new, or 'none of these'.")],
 ) -> PhotosMade:
-    """Say what photos show: they are learned, or moved from the class they were learned for."""
+    """Say what photos show: they are learned, or moved from another class."""
     wanted = checked_name(name, or_none=True)
     return await service.engine.correct(wanted, await read_uploads(request, service.limits))
 
 
 @photo_routes.post("/negatives", **documented("photos", 409, 415, example="photos_changed", photos=True))
 async def learn_none(service: TheService, request: Request) -> PhotosMade:
-    """Learn photos that show none of the classes; they help to tell unknown ones."""
+    """Learn photos that show none of the classes; they help to detect unknown photos."""
     return await service.engine.correct(NONE, await read_uploads(request, service.limits))
 
 
@@ -181,9 +181,9 @@ async def picture(
     service: TheService,
     number: PhotoNumber,
     request: Request,
-    kept: Annotated[bool, Query(description="The photo itself, where photos are kept.")] = False,
+    kept: Annotated[bool, Query(description="The photo itself, if the model stores photos.")] = False,
 ) -> Response:
-    """Return a small copy of a learned photo, or the photo itself where it was kept."""
+    """Return a small copy of a learned photo, or the photo itself if it is stored."""
     data = await service.engine.picture(number, kept=kept)
     return cacheable(request, data, picture_type(data), "private, no-cache")
 
@@ -192,7 +192,7 @@ async def picture(
     "/photos/remove", **documented("photos", 404, 409, 415, example="photos_changed", pending=PhotosMade)
 )
 async def remove(service: TheService, wanted: Removal, response: Response) -> PhotosMade:
-    """Take photos out of their classes, all of them or none. It can be undone, unless it is for good."""
+    """Remove photos from their classes, all or none. This can be undone, unless ``for_good`` is true."""
     reply = await service.engine.change_photos(
         lambda model: model.remove(wanted.ids, of=wanted.of, for_good=wanted.for_good), wanted.ids
     )
@@ -205,7 +205,7 @@ async def remove(service: TheService, wanted: Removal, response: Response) -> Ph
 
 @photo_routes.post("/photos/move", **documented("photos", 404, 409, 415, example="photos_changed"))
 async def move(service: TheService, wanted: Move) -> PhotosMade:
-    """Give photos to another class, as if they had been learned for it, or join two classes."""
+    """Move photos to another class, as if they had been learned there, or join two classes."""
     to = checked_name(wanted.to, or_none=True)
     return await service.engine.change_photos(
         lambda model: model.move(wanted.ids or (), to=to, of=wanted.of, all_of=wanted.all_of)
@@ -223,13 +223,13 @@ async def forget(
     service: TheService,
     name: PathName,
     response: Response,
-    for_good: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
+    for_good: Annotated[bool, Query(description="Erase all traces: this cannot be undone.")] = False,
 ) -> ChangeMade:
-    """Forget a class. It can be undone, unless ``for_good`` asks that nothing of it stays on the disk."""
+    """Forget a class. This can be undone, unless ``for_good`` erases all traces from the disk."""
     reply = await service.engine.forget(name, for_good=for_good)
     if for_good:
         service.keys.forget(name)
-    if reply.pending is not None:  # done, but not all of it: nobody should send it again
+    if reply.pending is not None:  # done, but traces remain: clients should not send it again
         response.status_code = 202
     return reply
 
@@ -237,13 +237,13 @@ async def forget(
 @photo_routes.post("/undo", **documented("classes", 409, example="changed"))
 async def undo(
     service: TheService,
-    past_forget: Annotated[bool, Query(description="Pass over what was erased for good.")] = False,
+    past_forget: Annotated[bool, Query(description="Skip changes that erased something for good.")] = False,
     state: Annotated[
         int | None,
-        Query(ge=0, le=LAST, description="The state the client has seen: 409 if the model was changed since."),
+        Query(ge=0, le=LAST, description="State that the client has seen: 409 if the model was changed since."),
     ] = None,
 ) -> ChangeMade:
-    """Take back the last change that stands. Only with ``state`` is it sure whose change that is."""
+    """Undo the last change that was not undone yet. ``state`` avoids undoing the change of another client."""
     return await service.engine.undo(past_forget=past_forget, state=state)
 
 
@@ -251,28 +251,28 @@ async def undo(
 async def rejection(
     service: TheService,
     rate: Annotated[
-        float | None, Query(gt=0, lt=1, description="Share of known photos; the one in force unless given.")
+        float | None, Query(gt=0, lt=1, description="Share of known photos; by default the present one.")
     ] = None,
 ) -> RejectionReply:
-    """Tell how many of the learned photos a rate of false rejections would call unknown, each left out in turn."""
+    """Return how many learned photos a rate of false rejections would call unknown, each left out in turn."""
     return await service.engine.rejected_at(rate)
 
 
 @photo_routes.patch("/model", **documented("recognize", 415, example="rejection"))
 async def change_model(service: TheService, wanted: ModelChange) -> RejectionReply:
-    """Change the rate of false rejections. Nothing is learned again, and it can be undone."""
+    """Change the rate of false rejections. Nothing is learned again, and this can be undone."""
     return await service.engine.set_rejection(wanted.false_rejection)
 
 
 @status_routes.get("/v1/health", **documented("service", example="status"))
 async def health() -> StatusReply:
-    """Tell that the process answers."""
+    """Confirm that the process answers."""
     return StatusReply(status="ok")
 
 
 @status_routes.get("/v1/ready", **documented("service", example="status"))
 async def ready(service: TheService) -> StatusReply:
-    """Tell whether photos are taken: 503 while the model is loaded or not in its place, and at the end."""
+    """Say whether the service accepts photos: 503 while the model is being loaded or missing, and at shutdown."""
     await service.engine.ready()
     return StatusReply(status="ready")
 
@@ -308,7 +308,7 @@ async def metrics(service: TheService) -> Response:
 
 
 def page_routes(*, read_only: bool = False) -> APIRouter:
-    """Return the routes of the page's files, read once: no path of a client is ever looked up on the disk.
+    """Return the routes of the page's files. They are read once: no path of a client is looked up on the disk.
 
     The page of a service that is ``read_only`` has a class that says so, for its scripts and its style.
     """
@@ -332,7 +332,7 @@ def _page_file(data: bytes, kind: str) -> Callable[[Request], Awaitable[Response
 
 
 def cacheable(request: Request, data: bytes, kind: str, control: str) -> Response:
-    """Return data with its tag, or 304 to a client that has it."""
+    """Return data with its tag, or 304 if the client has the data already."""
     tag = f'"{sha256(data).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": control, "Content-Type": kind}
     if names_tag(request.headers.get("if-none-match", ""), tag):
@@ -341,7 +341,7 @@ def cacheable(request: Request, data: bytes, kind: str, control: str) -> Respons
 
 
 def picture_type(data: bytes) -> str:
-    """Return the kind of a picture by its first bytes.
+    """Return the media type of a picture by its first bytes.
 
     >>> picture_type(b"\\x89PNG...")
     'image/png'
@@ -351,7 +351,7 @@ def picture_type(data: bytes) -> str:
 
 
 def names_tag(header: str, tag: str) -> bool:
-    """Tell whether ``If-None-Match`` names a tag; a proxy that compresses makes it a weak one.
+    """Return whether ``If-None-Match`` names a tag; a compressing proxy makes it a weak tag.
 
     >>> names_tag('"a", W/"b"', '"b"'), names_tag("*", '"b"'), names_tag('"a"', '"b"')
     (True, True, False)

@@ -1,4 +1,4 @@
-"""What goes over the wire, as the OpenAPI document describes it."""
+"""Requests and replies, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fiveshot.data import BadImage
 from fiveshot.values import Candidate, Neighbor, PhotoInfo, Prediction, ServedClass, to_json
 
-MOST_IDS = 10_000  # of one request
-FIELD = "photos"  # what the parts of a request with photos are called
-BOXES = "boxes"  # and the part that says which parts of them are meant
+MOST_IDS = 10_000  # photos in one request
+FIELD = "photos"  # name of the parts with photos
+BOXES = "boxes"  # and of the part with their boxes
 COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503, 504)  # errors that all routes may answer with
 # Texts of the OpenAPI document: what each status means, examples, and the body of a request with photos.
 DOCUMENT = json.loads((files(__package__) / "document.json").read_text(encoding="utf-8"))
@@ -22,7 +22,7 @@ Ids = Annotated[list[str], Field(min_length=1, max_length=MOST_IDS, description=
 
 
 class ErrorDetail(BaseModel):
-    """One of several things that are wrong."""
+    """One of several problems."""
 
     name: str = Field(description="The photo or the value.")
     code: str = Field(description="One word for programs.")
@@ -44,7 +44,7 @@ class ErrorReply(BaseModel):
 
 
 class ClassPage(BaseModel):
-    """A part of the classes, sorted by name."""
+    """A page of classes, sorted by name."""
 
     classes: list[ServedClass]
     total: int = Field(description="How many match.")
@@ -56,31 +56,31 @@ class PredictionEntry(BaseModel):
     """What a photo shows; an unknown or unsure one has no label."""
 
     photo: str
-    label: str | None = Field(description="Its class, or its group where only that is sure.")
+    label: str | None = Field(description="Its class, or its group if only that is sure.")
     answer: Literal["class", "group", "unknown", "unsure"]
     unknown: bool
-    unsure: bool = Field(description="Whether no answer is as sure as was asked for.")
+    unsure: bool = Field(description="Whether no answer reaches the requested probability.")
     can_be_unknown: bool = Field(description="False while the model has too few photos to call any unknown.")
     probability: float | None = Field(
-        description="Of the answer; without one, of the best candidate. Null while the model has a single class."
+        description="Of the answer, or of the best candidate if there is no answer. Null if there is one class."
     )
     candidates: list[Candidate]
     levels: list[Candidate] = Field(description="From the widest group to a class; empty without groups.")
     familiarity: float | None
     threshold: float | None = Field(description="Familiarity below which a photo is unknown; null: never.")
-    why: list[Neighbor] = Field(default=[], description="The learned photos it is most like, if asked for.")
+    why: list[Neighbor] = Field(default=[], description="The most similar learned photos, if requested.")
     box: tuple[float, float, float, float] | None = Field(
-        default=None, description="The part of the photo that was asked for: left, top, width, height."
+        default=None, description="The requested part of the photo: left, top, width, height."
     )
 
     @classmethod
     def of(cls, one: Prediction) -> Self:
-        """Return a prediction as it goes over the wire."""
+        """Return a prediction in the form of the reply."""
         return cls(**to_json(one))
 
 
 class PredictReply(BaseModel):
-    """What the photos show, in their order; of a photo with boxes, each of them."""
+    """What the photos show, in order; for a photo with boxes, one entry for each box."""
 
     predictions: list[PredictionEntry]
     left_out: list[ErrorDetail] = Field(default=[], description="Photos that cannot be used, with skip_bad.")
@@ -88,7 +88,7 @@ class PredictReply(BaseModel):
 
 
 class RequestBody(BaseModel):
-    """What a request brings as JSON; a key that is not known is refused."""
+    """The JSON body of a request; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -101,7 +101,7 @@ class Rename(RequestBody):
 
 
 class Undoable(BaseModel):
-    """A change that can be taken back, and classes it touched."""
+    """A change that can be undone, and the classes it changed."""
 
     action: str
     classes: list[str]
@@ -115,23 +115,23 @@ class PhotoList(BaseModel):
 
 
 class Removal(RequestBody):
-    """Photos to take out of their classes."""
+    """Photos to remove from their classes."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17", "p21"]}})
     ids: Ids
-    of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
-    for_good: bool = Field(False, description="Leave no trace: it cannot be undone.")
+    of: str | None = Field(None, description="The class that they are expected in; otherwise 409.")
+    for_good: bool = Field(False, description="Erase all traces: this cannot be undone.")
 
 
 class Move(RequestBody):
-    """Photos to give to another class, known or new; or a class to join with another one."""
+    """Photos to move to another class, known or new; or a class to join with another one."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "to": "wren"}})
     ids: Ids | None = None
     to: str = Field(max_length=1000, description="Name of the class that gets them.")
-    of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
+    of: str | None = Field(None, description="The class that they are expected in; otherwise 409.")
     all_of: str | None = Field(
-        None, max_length=1000, description="In the place of ids: a class, all of whose photos move to a known one."
+        None, max_length=1000, description="Instead of ids: a class whose photos all move to a known class."
     )
 
     @model_validator(mode="after")
@@ -142,7 +142,7 @@ class Move(RequestBody):
 
 
 class ModelChange(RequestBody):
-    """What to change of a model."""
+    """A new setting of the model."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"false_rejection": 0.02}})
     false_rejection: float = Field(gt=0, lt=1, description="Share of known photos that may be called unknown.")
@@ -154,13 +154,13 @@ class ModelReply(BaseModel):
     classes: int
     base_classes: int
     backbone: str
-    rejection: str = Field(description="On what 'unknown' rests, or why nothing is called so yet.")
+    rejection: str = Field(description="What 'unknown' is based on, or why no photo is called unknown yet.")
     false_rejection: float = Field(description="Share of known photos that may be called unknown.")
     negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool
     limits: dict[str, int]
-    undo: Undoable | None = Field(description="What an undo would take back; null: nothing.")
+    undo: Undoable | None = Field(description="The change that undo would revert; null: none.")
     read_only: bool = Field(description="Whether requests that would change the model are refused.")
     state: int
 
@@ -171,16 +171,16 @@ class StatusReply(BaseModel):
     status: str
 
 
-PENDING = "It is gone, but its traces cannot be erased yet: see `pending`. Do not send it again."
+PENDING = "It is removed, but its traces cannot be erased yet: see `pending`. Do not send the request again."
 
 
 def documented(
     tag: str, *statuses: int, example: str = "", kind: str = "", photos: bool = False, pending: type | None = None
 ) -> dict[str, Any]:
-    """Return how a route is described: what it may answer, and whether it takes photos.
+    """Return the description of a route: its possible replies, and whether it takes photos.
 
-    Beside the errors that all routes have, it may answer with those of ``statuses``; with an ``example`` of JSON,
-    or with another ``kind`` of content; and with ``pending`` and 202.
+    In addition to the errors of all routes, it may reply with the errors in ``statuses``, with an ``example`` of
+    JSON or with another ``kind`` of content, and with ``pending`` and 202.
     """
     replies: dict[int, dict[str, Any]] = {
         status: {"model": ErrorReply, "description": DOCUMENT["errors"][str(status)]}

@@ -1,4 +1,4 @@
-"""A second look over HTTP: reviews of what was learned, and sets of photos without labels that are sorted."""
+"""Reviews of learned photos, and sorting of photos without labels, over HTTP."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Id = Annotated[str, Path(description="Id of the set, from POST /v1/sort.", max_l
 
 
 class Reviews:
-    """Reviews of the model: one is made at a time, and the last one is kept until the model changes."""
+    """Reviews of the model. One is computed at a time, and the last one is cached until the model changes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -56,7 +56,7 @@ class Reviews:
         self._known: tuple[tuple[int, int, bool], Review] | None = None
 
     async def review(self, *, kept: bool = False) -> Review:
-        """Look again at what was learned; ``kept`` suggests again what somebody decided to keep."""
+        """Review the learned photos; ``kept`` includes photos that a user decided to keep."""
         async with self._lock:
             snapshot = self._engine.serving.snapshot
             key = (self._engine.openings, snapshot.state, kept)
@@ -71,9 +71,7 @@ class Reviews:
         """Follow the suggestions of one kind, or those about some photos."""
         found = await self.review()
         if state is not None and found.state != state:
-            raise ApiError(
-                409, "changed", f"the model is in state {found.state} by now", "look at the review again"
-            )
+            raise ApiError(409, "changed", f"the model is in state {found.state} by now", "make a new review")
         wanted = [one for one in found.of([finding], firm=ids is None) if ids is None or one.photo in ids]
         missing = set(ids or ()) - {one.photo for one in wanted}
         if missing:
@@ -83,7 +81,7 @@ class Reviews:
 
 @dataclass(eq=False)
 class SortingSet:
-    """Photos without labels that somebody sorts, in memory alone."""
+    """Photos without labels to sort, only in memory."""
 
     embedder: Embedder
     used: float
@@ -93,20 +91,21 @@ class SortingSet:
     known: tuple[tuple[int, int], Sorting] | None = None  # by state and photos
 
     def left(self, snapshot: Snapshot) -> list[int]:
-        """Return the numbers of the photos that a model has not learned; what is undone is left again."""
+        """Return the numbers of the photos that the model has not learned, including photos whose learning was
+        undone."""
         learned = {digest for row in snapshot.contents.rows.values() for digest in row.sha256s}
         return [number for number, photo in enumerate(self.photos) if photo.sha256 not in learned]
 
 
 class Sortings:
-    """Sets of photos that are sorted: few at a time, none larger than allowed, dropped when nobody asks."""
+    """Sets of photos to sort: limited in number and size, and dropped after a while without requests."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._limits = engine, engine.settings.limits
         self._sets: dict[str, SortingSet] = {}
 
     def begin(self) -> str:
-        """Begin a set and return its id; the one that was asked for least recently makes room."""
+        """Begin a set and return its id; if there are too many, the least recently used set is dropped."""
         embedder = self._engine.serving.embedder
         self.expire()
         while len(self._sets) >= self._limits.sortings:
@@ -116,7 +115,7 @@ class Sortings:
         return name
 
     def expire(self) -> None:
-        """Drop the sets that nobody has asked for in a while."""
+        """Drop sets without recent requests."""
         oldest = time.monotonic() - self._limits.sorting_seconds
         self._sets = {name: one for name, one in self._sets.items() if one.used >= oldest}
 
@@ -129,17 +128,17 @@ class Sortings:
         self.expire()
         found = self._sets.get(name)
         if found is None:
-            text = "there is no such set of photos, or nobody has asked for it in a while"
+            text = "there is no such set of photos, or it was dropped after a while without requests"
             raise ApiError(404, "not_found", text, "begin again: POST /v1/sort")
         if self._engine.serving.embedder.fingerprint != found.embedder.fingerprint:
-            raise ApiError(409, "outdated", "the model has another backbone by now", "begin again: POST /v1/sort")
+            raise ApiError(409, "outdated", "the model has another backbone now", "begin again: POST /v1/sort")
         found.used = time.monotonic()
         return found
 
     async def add(self, name: str, uploads: Sequence[Photo]) -> SortAdded:
-        """Look at photos and add them; return their numbers, why others cannot be used, and how many there are.
+        """Add photos to a set; return their numbers, photos that cannot be used, and the size of the set.
 
-        A photo that is there already keeps its number.
+        A photo that is already in the set keeps its number.
         """
         one = self._of(name)
         if len(one.photos) + len(uploads) > self._limits.sorted_photos:
@@ -159,11 +158,11 @@ class Sortings:
     def _make_room(self, one: SortingSet, photo: PhotoRecord) -> None:
         size = photo.feature.nbytes + len(photo.thumbnail or b"") + len(photo.original or b"")
         if sum(each.bytes for each in self._sets.values()) + size > self._limits.sorted_bytes:
-            raise too_large("there is no room in memory for more photos to sort", "name some, or end other sets")
+            raise too_large("there is no memory for more photos to sort", "name some, or end other sets")
         one.bytes += size
 
     async def sorting(self, name: str) -> Sorting:
-        """Sort the photos that nobody has named yet."""
+        """Sort the photos that have no name yet."""
         one = self._of(name)
         async with one.lock:
             snapshot = self._engine.serving.snapshot
@@ -208,7 +207,7 @@ class Sortings:
 
 
 class Keep(RequestBody):
-    """Photos to keep whatever was found."""
+    """Photos to keep in their class in spite of a finding."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "finding": "mixed-up"}})
     ids: Ids
@@ -221,34 +220,34 @@ class Apply(RequestBody):
     model_config = ConfigDict(json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}})
     finding: ReviewFinding
     ids: list[str] | None = Field(
-        None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are firm."
+        None, min_length=1, max_length=MOST_IDS, description="By default all firm suggestions."
     )
-    state: int | None = Field(None, ge=0, le=LAST, description="State of the review: 409 if changed since.")
+    state: int | None = Field(None, ge=0, le=LAST, description="State of the review: 409 if it was changed since.")
 
 
 class SortBegun(BaseModel):
     """A new set of photos to sort."""
 
     id: str
-    photos: int = Field(description="The most photos that it may hold.")
-    seconds: float = Field(description="After so long without a request it is dropped.")
+    photos: int = Field(description="Maximum number of photos.")
+    seconds: float = Field(description="Seconds without a request after which it is dropped.")
 
 
 class SortAdded(BaseModel):
     """Photos that were added to a set."""
 
-    numbers: list[int] = Field(description="Of the photos that can be used, in their order.")
-    refused: list[ErrorDetail] = Field(description="Those that cannot, and why.")
-    total: int = Field(description="Photos of the set now.")
+    numbers: list[int] = Field(description="Numbers of the photos that can be used, in order.")
+    refused: list[ErrorDetail] = Field(description="Photos that cannot be used, and why.")
+    total: int = Field(description="Photos in the set now.")
 
 
 class SortReply(BaseModel):
-    """The photos of a set that nobody has named yet, sorted. Photos are numbers: their places among ``photos``."""
+    """The photos of a set without a name, sorted. Photos are numbers: positions in ``photos``."""
 
-    photos: list[str] = Field(description="File names of all photos of the set.")
+    photos: list[str] = Field(description="File names of all photos in the set.")
     known: list[KnownPhoto] = Field(description="Photos of known classes, the surest first.")
     groups: list[PhotoGroup] = Field(description="The others, the largest group first.")
-    queue: list[Question] = Field(description="What to name first, with those that the name is for as well.")
+    queue: list[Question] = Field(description="Photos to name first, each with the photos that get the same name.")
     state: int
 
 
@@ -270,27 +269,27 @@ class SortName(RequestBody):
 @second_look_routes.get("/review", **documented("review", 409, example="review"))
 async def review(
     service: TheService,
-    kept: Annotated[bool, Query(description="Suggest again what somebody decided to keep.")] = False,
+    kept: Annotated[bool, Query(description="Suggest again what a user decided to keep.")] = False,
 ) -> Review:
-    """Look again at what was learned: confused classes, photos to move or remove, and whether it is enough."""
+    """Review the learned photos: confused classes, photos to move or remove, and whether there are enough."""
     return await service.reviews.review(kept=kept)
 
 
 @second_look_routes.post("/review/keep", **documented("review", 404, 409, 415, example="photos_changed"))
 async def keep(service: TheService, wanted: Keep) -> PhotosMade:
-    """Keep photos: a review does not suggest them again until their class changes much. It can be undone."""
+    """Keep photos: a review does not suggest them again until their class changes much. This can be undone."""
     return await service.engine.change_photos(lambda model: keep_photos(model, wanted.ids, wanted.finding))
 
 
 @second_look_routes.post("/review/apply", **documented("review", 404, 409, 415, example="photos_changed"))
 async def apply(service: TheService, wanted: Apply) -> PhotosMade:
-    """Do what a review suggests, as one change that can be undone."""
+    """Follow suggestions of a review, as one change that can be undone."""
     return await service.reviews.apply(wanted.finding, wanted.ids, wanted.state)
 
 
 @second_look_routes.post("/sort", **documented("sort", example="sort_begun"))
 async def begin_sorting(service: TheService) -> SortBegun:
-    """Begin a set of photos without labels. They stay in memory, and nothing is learned unless it is named."""
+    """Begin a set of photos without labels. They stay in memory, and only photos with a name are learned."""
     limits = service.limits
     return SortBegun(id=service.sortings.begin(), photos=limits.sorted_photos, seconds=limits.sorting_seconds)
 
@@ -299,7 +298,7 @@ async def begin_sorting(service: TheService) -> SortBegun:
     "/sort/{id}/photos", **documented("sort", 404, 409, 415, example="sort_added", photos=True)
 )
 async def add_to_sorting(service: TheService, id: Id, request: Request) -> SortAdded:
-    """Add photos to a set, a part at a time. One that cannot be used is left out, with the reason."""
+    """Add photos to a set. A photo that cannot be used is left out, with the reason."""
     return await service.sortings.add(id, await read_uploads(request, service.limits))
 
 
@@ -307,9 +306,9 @@ async def add_to_sorting(service: TheService, id: Id, request: Request) -> SortA
 async def sort(
     service: TheService,
     id: Id,
-    questions: Annotated[int, Query(ge=0, le=MOST_QUESTIONS, description="Of the queue, so many.")] = 50,
+    questions: Annotated[int, Query(ge=0, le=MOST_QUESTIONS, description="Maximum length of the queue.")] = 50,
 ) -> SortReply:
-    """Sort the photos of a set that nobody has named yet: known classes, groups of the others, and a queue."""
+    """Sort the photos of a set that have no name yet: known classes, groups of the others, and a queue."""
     found = await service.sortings.sorting(id)
     return SortReply(**vars(found) | {"queue": found.queue[:questions]})
 
@@ -324,7 +323,7 @@ async def sorted_photo(
 
 @second_look_routes.post("/sort/{id}/learn", **documented("sort", 404, 409, 415, example="learned"))
 async def learn_sorted(service: TheService, id: Id, wanted: SortName) -> LearnedClass:
-    """Learn a group, or some photos of a set, under a name. They are not sorted again."""
+    """Learn a group, or some photos of a set, under a name. They are then no longer in the sorting."""
     return await service.sortings.learn(id, checked_name(wanted.name), wanted.group, wanted.photos)
 
 

@@ -26,39 +26,39 @@ from fiveshot.service._requests import shown_name
 from fiveshot.values import Candidate, Prediction
 from fiveshot.web import Fetcher, FetchLimits
 
-MOST_WAITING = 10_000  # annotations that are still to be learned
+MOST_WAITING = 10_000  # annotations waiting to be learned
 MOST_TASKS = 1000  # of a request
 LONGEST_CONFIG = 1 << 20  # characters
-PAGE = 100  # tasks that are asked for at a time
+PAGE = 100  # tasks in one request
 MOST_PAGES = 10_000  # of a project
 SECONDS = 30.0  # for a photo
-REDIRECTS = 3  # that are followed for one photo
-FARTHEST = 1000  # percent; a rectangle that begins or ends farther away is none
-TRIES = 60  # to learn an annotation while the service is busy, a second apart
+REDIRECTS = 3  # redirects followed for one photo
+FARTHEST = 1000  # percent; a rectangle that begins or ends farther outside is refused
+TRIES = 60  # tries to learn an annotation while the service is busy, one second apart
 LEARNED_FROM = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED")
-KINDS = {"Choices": "choices", "RectangleLabels": "rectanglelabels"}  # tags that can be filled in
-UNKNOWN = ("unknown", "other")  # choices that stand for photos of none of the classes, beside "none of these"
+KINDS = {"Choices": "choices", "RectangleLabels": "rectanglelabels"}  # supported tags
+UNKNOWN = ("unknown", "other")  # choices for photos of no class, in addition to "none of these"
 log = logging.getLogger("fiveshot.label_studio")
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class StudioSettings:
-    """Where Label Studio is, and what is fetched for it.
+    """The address of Label Studio, and the hosts of its photos.
 
     Parameters
     ----------
     url : str
-        Its address, as this machine reaches it.
+        Its address, as seen from this machine.
     key : str, optional
-        An access token of it. Left out, the one that it sends when it connects is used.
+        An access token. By default the token that Label Studio sends when it connects.
     hosts : tuple of str
         Other hosts that photos of tasks may be fetched from.
 
     Raises
     ------
     InputError
-        If the address is not one.
+        If the address is not valid.
 
     Examples
     --------
@@ -83,12 +83,12 @@ class StudioSettings:
 
 @dataclass(frozen=True)
 class Control:
-    """The tag of a labeling interface that is filled in: what it is called, its image, and its choices."""
+    """The tag of a labeling interface to fill in: its name, its image, and its choices."""
 
     kind: str  # "choices" or "rectanglelabels"
     name: str
     image: str  # name of the image's tag
-    key: str  # of a task's data, where the photo is
+    key: str  # key of the photo in a task's data
     labels: tuple[str, ...]
 
     @classmethod
@@ -116,7 +116,7 @@ class Control:
         raise _unusable("it has neither Choices nor RectangleLabels for an Image")
 
     def label_of(self, found: Prediction) -> tuple[str, float | None] | None:
-        """Return the choice that stands for an answer, with its probability; None where there is none."""
+        """Return the choice for an answer, with its probability; None if no choice fits."""
         if found.label is None:
             other = next((label for label in self.labels if _class_of(label) == NONE), None)
             chance = None if found.probability is None else 1 - found.probability
@@ -130,7 +130,7 @@ class Control:
         return None
 
     def class_of(self, label: str, classes: Sequence[str]) -> str:
-        """Return the class that a choice stands for: one that the model has, by its last name, or a new one."""
+        """Return the class of a choice: a known class, found by its last name, or a new one."""
         if label not in classes:
             meant = [name for name in classes if short_name(name) == label]
             if len(meant) == 1:
@@ -149,7 +149,7 @@ def _unusable(why: str) -> ApiError:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is to be learned from a task: where its photo is, and which labels it or parts of it have."""
+    """What to learn from a task: the address of its photo, and the labels of the photo or its parts."""
 
     control: Control
     task: str  # its id, for the log
@@ -158,19 +158,19 @@ class Lesson:
 
     @classmethod
     def of(cls, control: Control, task: object, most: int) -> Lesson:
-        """Read a task with its annotations; one with more than ``most`` rectangles is refused."""
+        """Read a task with its annotations; refuse more than ``most`` rectangles."""
         labels = _annotated(control, task, most)
-        # Where nothing is to be learned, the photo does not matter.
+        # If there is nothing to learn, the photo does not matter.
         return cls(control, _id(task), photo_address(control, task) if labels else "", labels)
 
     @property
     def size(self) -> int:
-        """Roughly the bytes that it takes in memory: an address may hold a whole photo."""
+        """Approximate size in memory, in bytes: an address may contain a whole photo."""
         return len(self.address) + sum(len(label) + 200 * len(parts) for label, parts in self.labels.items())
 
 
 class Studio:
-    """A Label Studio: its photos are fetched, its annotations learned one after the other."""
+    """A Label Studio: fetches its photos and learns its annotations one after the other."""
 
     def __init__(self, engine: Engine, settings: StudioSettings) -> None:
         self._engine, self._settings = engine, settings
@@ -179,16 +179,16 @@ class Studio:
         self._web = Fetcher(fetching, extra="label-studio", proxies=True)
         self._home = self._web.url(settings.url)
         for host in settings.hosts:
-            self._web.url(f"http://{host}")  # refused at once, not with the first photo
+            self._web.url(f"http://{host}")  # refused at the start, not at the first photo
         self._key = settings.key
         self._waiting: asyncio.Queue[Lesson] = asyncio.Queue(MOST_WAITING)
-        self._held = 0  # bytes of what waits
-        # As many photos are in memory as bodies of requests may be.
+        self._held = 0  # bytes in the queue
+        # Photos may take as much memory as the bodies of requests.
         self._room = asyncio.Semaphore(max(1, limits.held_bytes // limits.body_bytes))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Learn what was submitted, until the service ends; what has come by then is still learned."""
+        """Learn submitted annotations until the service stops, including those that wait at that time."""
         async with self._web:
             learning = asyncio.create_task(self._keep_learning())
             try:
@@ -202,16 +202,16 @@ class Studio:
 
     @property
     def version(self) -> str:
-        """What predictions are marked with: Label Studio asks again once the model has changed."""
+        """The version of predictions: Label Studio asks again after the model has changed."""
         return f"fiveshot state {self._engine.serving.snapshot.state}"
 
     def take_key(self, key: str | None) -> None:
-        """Use the access token that Label Studio sends, unless one was given."""
+        """Use the access token that Label Studio sends, if none was configured."""
         if self._settings.key is None and key is not None and key.isascii():
             self._key = key
 
     async def predict(self, control: Control, tasks: Sequence[object], context: object) -> list[dict[str, Any]]:
-        """Return a prediction for each task; one whose photo cannot be had or used is empty."""
+        """Return a prediction for each task; it is empty if the photo cannot be fetched or used."""
         boxes = _regions(context) if control.kind == "rectanglelabels" else [None]
         most = self._engine.settings.limits.photos
         if len(boxes) > 1 and len(boxes) * len(tasks) > most:
@@ -223,7 +223,8 @@ class Studio:
     async def _predicted(
         self, control: Control, task: object, boxes: Sequence[Mapping[str, Any] | None]
     ) -> dict[str, Any]:
-        """Return the prediction of a task. What is wrong with the service, not with the task, is raised."""
+        """Return the prediction of a task. Raise errors of the service; errors of the task give an empty
+        prediction."""
         if not boxes:
             return self._prediction(control, [])
         try:
@@ -256,26 +257,26 @@ class Studio:
         return {"result": result, "score": score, "model_version": self.version}
 
     def submit(self, control: Control, tasks: Sequence[object]) -> int:
-        """Have the annotations of tasks learned, after those before them; return of how many.
+        """Queue the annotations of tasks for learning; return the number of tasks.
 
-        What cannot be learned is passed over, and the log says why.
+        Tasks that cannot be learned are skipped, and the log says why.
         """
         limits, taken = self._engine.settings.limits, 0
         for task in tasks:
             try:
                 lesson = Lesson.of(control, task, limits.photos)
             except InputError as error:
-                log.warning("task %s is not learned: %s", _id(task), one_line(error))
+                log.warning("task %s was not learned: %s", _id(task), one_line(error))
                 continue
             if self._waiting.full() or self._held + lesson.size > limits.held_bytes:
-                raise busy("very many annotations wait to be learned already")
+                raise busy("too many annotations are waiting to be learned")
             self._held += lesson.size
             self._waiting.put_nowait(lesson)
             taken += 1
         return taken
 
     async def submit_project(self, number: int, control: Control) -> int:
-        """Have all annotations of a project learned, also those from before it was connected; return how many."""
+        """Queue all annotations of a project for learning, including earlier ones; return their number."""
         submitted = 0
         for page in range(1, MOST_PAGES + 1):
             query = f"/api/tasks?project={number}&page={page}&page_size={PAGE}&fields=all"
@@ -292,15 +293,15 @@ class Studio:
             try:
                 await self._learned(lesson)
             except Exception as error:
-                # Of a traceback, the places alone: what an error says may come from outside.
+                # Only file names and lines of a traceback: the text of an error may come from outside.
                 places = "" if isinstance(error, FiveshotError) else "".join(format_tb(error.__traceback__))
-                log.warning("task %s is not learned: %s%s", lesson.task, one_line(error), places and f"\n{places}")
+                log.warning("task %s failed: %s%s", lesson.task, one_line(error), places and f"\n{places}")
             finally:
                 self._held -= lesson.size
                 self._waiting.task_done()
 
     async def _learned(self, lesson: Lesson) -> None:
-        """Learn one lesson, and try again while the model is loaded or very much is going on."""
+        """Learn one lesson; try again while the model is being loaded or the service is busy."""
         for left in range(TRIES - 1, -1, -1):
             try:
                 await self._learn(lesson)
@@ -319,20 +320,20 @@ class Studio:
                 classes = self._engine.serving.snapshot.classes
                 name = lesson.control.class_of(label, classes)
                 if name == NONE and not classes:
-                    log.warning("task %s is not learned: no class is known yet", lesson.task)
+                    log.warning("task %s was not learned: no class is known yet", lesson.task)
                     continue
                 await self._engine.correct(name, [replace(photo, box=box) for box in boxes])
-                log.info("task %s is learned as %r", lesson.task, name)
+                log.info("task %s was learned as %r", lesson.task, name)
 
     async def _photo(self, address: str) -> Photo:
-        """Fetch a photo: from Label Studio, from a host that is allowed, or out of the address itself."""
+        """Fetch a photo: from Label Studio, from an allowed host, or from a ``data:`` address."""
         if address.startswith("data:"):
             return Photo(BytesSource(_of_data(address), "photo"))
         data = await self._get(address)
         return Photo(BytesSource(data, shown_name(address.partition("?")[0], 1)))
 
     async def _get(self, address: str) -> bytes:
-        """Fetch something; only Label Studio itself gets its token, and what it redirects to is checked, too."""
+        """Fetch an address. Only Label Studio itself gets its token, and redirects are checked, too."""
         try:
             whole = urljoin(f"{self._settings.url.rstrip('/')}/", address)
             return await self._web.fetch(whole, permit=self._permit)
@@ -340,7 +341,7 @@ class Studio:
             hint = error.hint or "check --studio, and give an access token with --key"
             raise InputError(f"{address[:200]!r} cannot be fetched: {error.message}", hint=hint) from error
         except ValueError as error:
-            raise InputError(f"{address[:200]!r} is not an address", hint="open it yourself") from error
+            raise InputError(f"{address[:200]!r} is not an address", hint="check it in a browser") from error
 
     async def _permit(self, url: Any) -> Mapping[str, str]:
         if (url.scheme, url.netloc) == (self._home.scheme, self._home.netloc):
@@ -352,7 +353,7 @@ class Studio:
         return {}
 
     async def _login(self) -> dict[str, str]:
-        """Return the header that says who asks; a personal access token is exchanged for a short-lived one."""
+        """Return the authorization header; a personal access token is exchanged for a short-lived one."""
         if not self._key:
             return {}
         if self._key.count(".") != 2:
@@ -374,7 +375,7 @@ def _parsed(reply: bytes, key: str, kind: type[Found]) -> Found:
 
 
 def _not_a_studio(key: str) -> InputError:
-    return InputError(f"Label Studio's answer has no {key!r}", hint="check --studio: is this its address?")
+    return InputError(f"Label Studio's answer has no {key!r}", hint="check the address in --studio")
 
 
 def _id(task: object) -> str:
@@ -382,7 +383,7 @@ def _id(task: object) -> str:
 
 
 def photo_address(control: Control, task: object) -> str:
-    """Return where the photo of a task is."""
+    """Return the address of a task's photo."""
     data = task.get("data") if isinstance(task, Mapping) else None
     address = data.get(control.key) if isinstance(data, Mapping) else None
     if not isinstance(address, str) or not address:
@@ -391,7 +392,7 @@ def photo_address(control: Control, task: object) -> str:
 
 
 def _of_data(address: str) -> bytes:
-    """Return the photo that an address of the kind ``data:`` holds itself."""
+    """Return the photo in a ``data:`` address."""
     try:
         return base64.b64decode(address.partition(";base64,")[2], validate=True)
     except ValueError as error:
@@ -399,7 +400,7 @@ def _of_data(address: str) -> bytes:
 
 
 def _annotated(control: Control, task: object, most: int) -> dict[str, tuple[Box | None, ...]]:
-    """Return what the last annotation of a task says that was not skipped: labels, and the parts they are of."""
+    """Return the labels of the last annotation that was not skipped, with the parts that they belong to."""
     annotations = task.get("annotations") if isinstance(task, Mapping) else None
     listed = annotations if isinstance(annotations, list) else []
     given = [one for one in listed if isinstance(one, Mapping) and not one.get("was_cancelled")]
@@ -411,7 +412,7 @@ def _annotated(control: Control, task: object, most: int) -> dict[str, tuple[Box
         if not isinstance(value, Mapping) or one.get("from_name") != control.name:
             continue
         labels = value.get(control.kind)
-        if isinstance(labels, list) and len(labels) == 1 and isinstance(labels[0], str):  # one thing each
+        if isinstance(labels, list) and len(labels) == 1 and isinstance(labels[0], str):  # one label each
             count += 1
             if count > most:
                 raise InputError(f"it has more than {most} labels or rectangles", hint="annotate fewer of them")
@@ -421,7 +422,7 @@ def _annotated(control: Control, task: object, most: int) -> dict[str, tuple[Box
 
 
 def _regions(context: object) -> list[Mapping[str, Any] | None]:
-    """Return the rectangles that somebody has just drawn and wants labeled."""
+    """Return the rectangles that the user has drawn and that need labels."""
     results = context.get("result") if isinstance(context, Mapping) else None
     values = [one.get("value") for one in results if isinstance(one, Mapping)] if isinstance(results, list) else []
     keep = ("x", "y", "width", "height", "rotation")
@@ -429,13 +430,13 @@ def _regions(context: object) -> list[Mapping[str, Any] | None]:
 
 
 def _box(value: Mapping[str, Any]) -> Box:
-    """Return a rectangle, which Label Studio gives in percent."""
+    """Return a rectangle; Label Studio gives it in percent."""
     if value.get("rotation"):
-        raise InputError("a rectangle is turned", hint="draw it upright")
+        raise InputError("a rectangle is rotated", hint="draw it upright")
     numbers = [value.get(key) for key in ("x", "y", "width", "height")]
     shares = [min(1.0, max(0.0, one / 100)) for one in numbers if is_number(one) and abs(one) <= FARTHEST]
-    if len(shares) < len(numbers):  # NaN is none of these, either
-        raise InputError("a rectangle has no place", hint="draw it again")
+    if len(shares) < len(numbers):  # also false for NaN
+        raise InputError("a rectangle has no valid position", hint="draw it again")
     return Box(*shares)
 
 
@@ -452,13 +453,13 @@ studio_routes = APIRouter(include_in_schema=False)
 
 @studio_routes.get("/health")
 async def health() -> dict[str, str]:
-    """Tell that the backend answers."""
+    """Confirm that the backend answers."""
     return {"status": "UP", "model_class": "fiveshot"}
 
 
 @studio_routes.get("/versions")
 async def versions(studio: TheStudio) -> dict[str, list[str]]:
-    """Name the state of the model."""
+    """Return the state of the model as its version."""
     return {"versions": [studio.version]}
 
 
@@ -468,7 +469,7 @@ async def setup(
     config: Annotated[str, Body(alias="schema")] = "",
     access_token: Annotated[str | None, Body()] = None,
 ) -> dict[str, str]:
-    """Connect a project, if its labeling interface can be filled in."""
+    """Connect a project, if its labeling interface is supported."""
     if config:
         Control.of(config)
     studio.take_key(access_token)
@@ -492,7 +493,7 @@ async def predict(
 
 @studio_routes.post("/train", status_code=201)
 async def train(studio: TheStudio, annotations: Tasks, label_config: Config = "") -> dict[str, int]:
-    """Learn from tasks with their annotations, as older releases send them."""
+    """Learn from tasks with annotations, as older releases of Label Studio send them."""
     return {"submitted": studio.submit(Control.of(label_config), annotations)}
 
 
@@ -504,7 +505,7 @@ async def webhook(
     task: Annotated[Any, Body()] = None,
     annotation: Annotated[Any, Body()] = None,
 ) -> dict[str, int]:
-    """Learn from an annotation that was submitted, or from all of a project."""
+    """Learn from a submitted annotation, or from all annotations of a project."""
     if project is None or action not in (*LEARNED_FROM, "START_TRAINING"):
         return {"submitted": 0}
     control = Control.of(str(project.get("label_config", "")))

@@ -1,8 +1,8 @@
-"""Run the application until it is told to end, on connections that cannot be held open at will.
+"""Run the application until it is stopped, with time limits for connections.
 
-uvicorn speaks HTTP. Around it are two layers that know nothing of its inside: a :class:`Guard` stands between each
-connection and uvicorn's protocol and sees bytes come and go, and :class:`Reported` stands between uvicorn and the
-application and tells the guard where a request is.
+uvicorn speaks HTTP. Two layers around it use only its public interface. A :class:`Guard` is between each
+connection and uvicorn's protocol, and sees the bytes in both directions. :class:`Reported` is between uvicorn and
+the application, and reports the progress of a request to the guard.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from fiveshot.service._gate import HEADERS, client_network
 from fiveshot.service.settings import RequestLimits, Settings, is_loopback
 
 HEADER_BYTES = 32 * 1024
-GUARD = "guard"  # under which a request's state has the guard of its connection
-MALFORMED = b"HTTP/1.1 400 "  # how uvicorn begins its own answer to what is not HTTP
+GUARD = "guard"  # key of the connection's guard in the state of a request
+MALFORMED = b"HTTP/1.1 400 "  # how uvicorn's own answer to invalid HTTP begins
 
 
 class Guard(asyncio.Protocol):
-    """A connection that has a deadline in every state; the number of connections is limited.
+    """A connection with a deadline in every state; the number of connections is limited.
 
     At any time a connection has one or more reasons to stay open: it waits for headers, for an answer, for the
     client to read, and so on. Each reason has its own limit, counted from when it began, so that no client can
-    extend it by sending or reading a byte now and then. When the first limit is reached, the service hangs up.
+    extend it by sending or reading a byte now and then. When the first limit is reached, the service closes the
+    connection.
 
     Parameters
     ----------
@@ -55,18 +56,18 @@ class Guard(asyncio.Protocol):
         self._inner: asyncio.Protocol = H11Protocol(app_state={**app_state, GUARD: self}, **given)
         self._until: dict[str, float] = {}  # when each reason to stay open ends
         self._timer: asyncio.TimerHandle | None = None
-        self._unread = False  # the client does not read as fast as it is answered
-        self._headers = True  # the beginning of a request is awaited
+        self._unread = False  # the client reads more slowly than the service writes
+        self._headers = True  # waiting for the beginning of a request
         self._requests, self._answers = 0, 0
-        self._rest = False  # the last request is answered, and its body has not been read to its end
+        self._rest = False  # the last request is answered, but its body was not read to the end
         self._started = False  # the application has begun to answer
         self.announced: int | None = None  # status of the answer that the application is about to write
 
-    # What asyncio tells.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or say that there are too many."""
-        transport.set_write_buffer_limits(high=0)  # writing is paused exactly while bytes are not sent
+        """Accept a connection, or refuse it if there are too many."""
+        transport.set_write_buffer_limits(high=0)  # writing is paused exactly while unsent bytes are waiting
         self._loop, self._transport = asyncio.get_running_loop(), transport
         self._old_at = self._loop.time() + self._limits.connection_seconds
         peer = transport.get_extra_info("peername")
@@ -82,10 +83,10 @@ class Guard(asyncio.Protocol):
 
     def _has_room(self, host: str) -> bool:
         limits, most = self._limits, self._limits.connections
-        kept = min(limits.loopback_connections, most // 2)  # clients on this machine still get in
+        kept = min(limits.loopback_connections, most // 2)  # reserved for clients on this machine
         near = is_loopback(host)
         free = (most if near else most - kept) - self._addresses.total()
-        # An address may have as many as it leaves to others: two that take what they can have a third each.
+        # An address may have as many connections as stay free: two greedy addresses get a third each.
         own = self._addresses[self._address]
         return free > 0 and own < min(limits.address_connections, max(free, kept if near else 0))
 
@@ -100,7 +101,7 @@ class Guard(asyncio.Protocol):
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take a piece of a request."""
+        """Receive a chunk of a request."""
         if self._taken and not self._transport.is_closing():
             self._headers = self._headers or self._requests == self._answers
             self._inner.data_received(data)
@@ -111,7 +112,7 @@ class Guard(asyncio.Protocol):
         return self._inner.eof_received() if self._taken else None
 
     def pause_writing(self) -> None:
-        """Note that the client does not read as fast as it is answered."""
+        """Note that the client reads more slowly than the service writes."""
         self._unread = True
         self._inner.pause_writing()
         self.watch()
@@ -122,33 +123,33 @@ class Guard(asyncio.Protocol):
         self._inner.resume_writing()
         self.watch()
 
-    # What the application tells.
+    # Called by the application.
 
     @property
     def is_old(self) -> bool:
-        """Whether the next answer is to be the last."""
+        """Whether the connection should close after the next answer."""
         return self._loop.time() > self._old_at
 
     def begin_request(self) -> None:
-        """Note that the headers of a request have come."""
+        """Note that the headers of a request were received."""
         self._requests += 1
         self._headers = self._rest = self._started = False
         self.watch()
 
     def begin_answer(self, status: int) -> None:
-        """Note that an answer comes, before it is written."""
+        """Note that an answer is about to be written."""
         self._started, self.announced = True, status
 
     def end_answer(self, *, rest: bool) -> None:
-        """Note that a request is answered; a rest of its body may still have to come."""
+        """Note that a request is answered; the rest of its body may still arrive."""
         self._answers += 1
         self._rest = rest
         self.watch()
 
-    # When it hangs up.
+    # Closing the connection.
 
     def _reasons(self) -> dict[str, float]:
-        """Return why the connection stays open just now, with the seconds that each reason may last."""
+        """Return the present reasons to keep the connection open, with the seconds that each may last."""
         limits, found = self._limits, {}
         if self._unread:
             found["unread"] = limits.read_seconds
@@ -165,7 +166,7 @@ class Guard(asyncio.Protocol):
         return found
 
     def watch(self) -> None:
-        """Set the timer to the first deadline; reasons that have not changed keep theirs."""
+        """Set the timer to the first deadline; unchanged reasons keep their deadlines."""
         now = self._loop.time()
         self._until = {why: self._until.get(why, now + limit) for why, limit in self._reasons().items()}
         first = min(self._until.values())
@@ -176,18 +177,18 @@ class Guard(asyncio.Protocol):
         self._timer = self._loop.call_at(first, self._hang_up)
 
     def _hang_up(self) -> None:
-        """End a connection whose time is over; with an answer, if that can still be read."""
+        """Close a connection after its deadline; with an answer, if the client can still read one."""
         why = min(self._until, key=self._until.__getitem__)
         if why == "headers":
             self.end(ApiError(408, "too_slow", "the request took too long to arrive", "send it again"))
         elif why.startswith("answer") and not self._started:
-            hint = "it may still be done: look before you send it again"
+            hint = "the request may still succeed: check before you send it again"
             self.end(ApiError(504, "no_answer", "the answer took too long", hint))
         else:
-            self._transport.abort()  # closing would wait until everything is sent
+            self._transport.abort()  # close() would wait until everything is sent
 
     def end(self, error: ApiError) -> None:
-        """Answer outside of the application, and close the connection."""
+        """Answer without the application, and close the connection."""
         if self._transport.is_closing():
             return
         body = json.dumps(error.as_dict()).encode()
@@ -205,7 +206,7 @@ class Guard(asyncio.Protocol):
 
 
 class _Outgoing(asyncio.Transport):
-    """What uvicorn writes to: the connection, but for uvicorn's own answer to what is not HTTP, which is ours."""
+    """The connection that uvicorn writes to. uvicorn's own answer to invalid HTTP is replaced by ours."""
 
     def __init__(self, transport: asyncio.Transport, guard: Guard) -> None:
         super().__init__()
@@ -216,14 +217,14 @@ class _Outgoing(asyncio.Transport):
         if self._transport.is_closing():
             return
         announced, self._guard.announced = self._guard.announced, None
-        if bytes(data[: len(MALFORMED)]) == MALFORMED and announced != 400:  # no answer of the application
+        if bytes(data[: len(MALFORMED)]) == MALFORMED and announced != 400:  # not an answer of the application
             hint = "send one Host and one length, and percent-encode names in the address: %20 for a space"
             self._guard.end(ApiError(400, "malformed", "this is not a valid HTTP request", hint))
         else:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close the connection when everything is sent."""
+        """Close the connection after everything is sent."""
         self._transport.close()
         self._guard.watch()
 
@@ -232,7 +233,7 @@ class _Outgoing(asyncio.Transport):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Tell whether the connection ends."""
+        """Return whether the connection is closing."""
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -240,16 +241,16 @@ class _Outgoing(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
-        """Take no more bytes for now."""
+        """Stop reading for now."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take bytes again."""
+        """Continue reading."""
         self._transport.resume_reading()
 
 
 class Reported:
-    """Tells the guard of a connection when a request begins and when it is answered.
+    """Reports to the guard of a connection when a request begins and when it is answered.
 
     Parameters
     ----------
@@ -290,7 +291,7 @@ class Reported:
 
 
 def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Server:
-    """Return a server for the application; ``run`` and ``serve`` take the socket of ``settings.listen``."""
+    """Return a server for the application. Its ``run`` and ``serve`` need the socket of ``settings.listen``."""
     guard: Any = partial(Guard, limits=settings.limits, addresses=Counter())
     config = uvicorn.Config(
         Reported(app),

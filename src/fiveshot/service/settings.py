@@ -1,4 +1,4 @@
-"""What a service is told: where it listens, who may ask, and how much it takes on."""
+"""Settings of a service: its address, its token and its limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fiveshot.errors import InputError
 
 MIB = 1024 * 1024
 SHORTEST_TOKEN = 16
-# What the command line calls a limit, and in which unit.
+# Names and units of the limits on the command line.
 _OPTIONS = {
     "photos": ("--max-photos", 1),
     "body_bytes": ("--max-megabytes", MIB),
@@ -24,7 +24,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What one request, one client and all of them together may ask for.
+    """Limits for one request, for one client and for all clients together.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class RequestLimits:
     pixels : int
         Pixels of one photo.
     pending : int
-        Photos in work at a time.
+        Photos in progress at a time.
     waiting : int
         Requests with photos at a time.
     connections : int
@@ -47,25 +47,25 @@ class RequestLimits:
     address_connections : int
         Open connections of one address, or of one IPv6 network (/64).
     loopback_connections : int
-        Connections that are kept for clients on this machine.
+        Connections reserved for clients on this machine.
     rate : float
         Requests a second of one client, on average. Twice as many may come in a burst.
     header_seconds : float
-        Time until the headers of a request are there.
+        Time until the headers of a request are complete.
     pause_seconds : float
-        Time between two pieces of a body.
+        Time between two chunks of a body.
     body_seconds : float
-        Time until a body is there.
+        Time until a body is complete.
     read_seconds : float
-        Time until a client has read what it was sent.
+        Time until a client has read the sent bytes.
     answer_seconds : float
         Time from the headers of a request to the end of its answer.
     linger_seconds : float
-        Time for the rest of a body that is answered already, and for the last bytes of a connection that ends.
+        Time for the rest of a body after its answer, and for the last bytes before a connection closes.
     idle_seconds : float
         Time between two requests on a connection.
     connection_seconds : float
-        Age of a connection whose next answer is its last.
+        Age after which a connection closes with the next answer.
     keys : int
         Idempotency keys that are remembered.
     sortings : int
@@ -75,12 +75,12 @@ class RequestLimits:
     sorted_bytes : int
         Bytes of all such sets together, in memory.
     sorting_seconds : float
-        Time after which such a set is dropped that nobody has asked for.
+        Time without a request after which such a set is dropped.
 
     Raises
     ------
     InputError
-        If nothing could be asked under a limit, or the limit could not be kept.
+        If a limit allows nothing, or cannot be enforced.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class RequestLimits:
         for one in fields(self):
             name, value = one.name, getattr(self, one.name)
             if one.type == "int" and (type(value) is not int or value < 1):
-                raise InputError(f"{name} is {_shown(name, value)}", hint="choose a whole number from 1 on")
+                raise InputError(f"{name} is {_shown(name, value)}", hint="choose a whole number of at least 1")
             if one.type != "int" and not (isinstance(value, int | float) and 0 < value < math.inf):
                 raise InputError(f"{name} is {_shown(name, value)}", hint="choose a number above 0")
         if self.pixels > MAX_PIXELS:
@@ -154,15 +154,15 @@ class Settings:
     port : int
         Port to listen on; 0 takes any that is free.
     token : str, optional
-        What clients must know: 16 or more ASCII characters.
+        The token that clients must send: 16 or more ASCII characters.
     latency : float
-        Seconds that a photo waits for others to share a forward pass with.
+        Seconds that a photo waits for others, to share a forward pass.
     batch_size : int, optional
-        Photos of one forward pass. Left out, the device decides.
+        Photos in one forward pass. The default depends on the device.
     refresh : float
-        Seconds between looks at what other processes have changed.
+        Seconds between checks for changes of other processes.
     drain : int
-        Seconds for requests in flight when the service ends.
+        Seconds for running requests when the service stops.
     limits : RequestLimits
         How much the service takes on.
     read_only : bool
@@ -171,7 +171,7 @@ class Settings:
     Raises
     ------
     InputError
-        If a value makes no sense, or other machines could ask without a token.
+        If a value makes no sense, or other machines could connect without a token.
 
     Examples
     --------
@@ -216,7 +216,7 @@ class Settings:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Open the port; a port that is taken and a host that is not this machine are errors.
+    """Open the port; a port in use and a host that is not this machine are errors.
 
     >>> with listen(Settings(port=0)) as opened:
     ...     address(opened).rpartition(":")[0]
@@ -226,7 +226,7 @@ def listen(settings: Settings) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         opened = socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
-    except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
+    except (OSError, UnicodeError) as error:  # the latter: not a valid host name
         reason = (isinstance(error, OSError) and error.strerror) or error
         wrong_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
         hint = (
@@ -235,7 +235,7 @@ def listen(settings: Settings) -> socket.socket:
             else "choose another with --port, or --port 0 for any that is free"
         )
         raise InputError(f"cannot listen on {settings.host}:{settings.port} ({reason})", hint=hint) from error
-    # Connections have this from here: without it the end of a reply waits 40 ms for the client's acknowledgment.
+    # Connections inherit this: without it the end of a reply waits 40 ms for the client's acknowledgment.
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
 
@@ -247,7 +247,7 @@ def address(sock: socket.socket) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host can be reached from this machine alone.
+    """Return whether a host can be reached only from this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("192.168.0.9")
     (True, True, True, False)

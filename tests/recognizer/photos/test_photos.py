@@ -207,7 +207,7 @@ def test_a_device_is_not_read(birds: Path) -> None:
         ([{"photo": "x" * 500}], r"cannot take a photo from .{80} \(dict\); give"),
         (
             np.zeros((4, 6, 3), np.uint8),
-            r"an array of shape \(4, 6, 3\) \(ndarray\); make a picture of it",
+            r"an array of shape \(4, 6, 3\) \(ndarray\); convert it with PIL",
         ),
         ([np.zeros((4, 6, 3), np.uint8)], r"from an array of shape \(4, 6, 3\)"),
         (io.StringIO("text"), "open it with mode 'rb'"),
@@ -253,7 +253,7 @@ def test_class_folders_with_one_name_in_two_spellings(birds: Path) -> None:
         ),
         (["owl/1.png", "wren/"], "no photos in data/wren"),
         (["owl/1.png", "wren/notes.txt"], "no photos in data/wren"),
-        (["train/owl/1.png", "test/owl/1.png"], "split into test and train; name one, as data/train"),
+        (["train/owl/1.png", "test/owl/1.png"], "split into test and train; choose data/train"),
     ],
 )
 def test_folders_that_are_no_class_folders(birds: Path, make: list[str], message: str) -> None:
@@ -295,15 +295,13 @@ def test_folders_of_the_system_are_no_classes(birds: Path) -> None:
     place("birds/Thumbs/1.png")  # photos of thumbs
     assert list(find_classes("birds").classes) == ["Thumbs", "owl", "wren"]
     (birds / "kite").mkdir()
-    with pytest.raises(InputError, match=r"no photos in birds/kite; .*add some, or remove the folder"):
+    with pytest.raises(InputError, match=r"no photos in birds/kite; .*add photos, or remove the folder"):
         find_classes("birds")
 
 
 def test_a_folder_of_classes_is_not_one_class(birds: Path) -> None:
     place("all/owl/1.png", "all/wren/1.png", "all/wren/old/2.png")
-    with pytest.raises(
-        InputError, match=r"2 folders of them \(owl, wren\).*fiveshot learn MODEL all\);.*'all/\*/'"
-    ):
+    with pytest.raises(InputError, match=r"2 subfolders \(owl, wren\).*fiveshot learn MODEL all\);.*'all/\*/'"):
         class_photos("all")
     Path("wrapped").mkdir()
     Path("all").rename("wrapped/all")

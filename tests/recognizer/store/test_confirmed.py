@@ -80,7 +80,7 @@ def test_lost_changes_are_said_with_the_way_out(in_the_log: Path) -> None:
         with pytest.raises(StorageError, match=said) as refused:
             Recognizer.open(in_the_log, readonly=readonly)
         assert refused.value.code == "lost_changes"
-        assert "restore the model from a copy, or go on without them" in refused.value.hint
+        assert "restore the model from a copy, or continue without these changes" in refused.value.hint
     (found,) = check_model(in_the_log)
     assert (found.severity, found.kind, found.text) == ("error", "lost", refused.value.message)
 

@@ -143,5 +143,5 @@ def test_a_name_that_is_taken_offers_to_join(open_page: Callable[..., Watched], 
     assert not page.is_visible("#about")
     assert len(ids(birds, "wren")) == 8
     page.click("#notice-ways button:text-is('Undo')")
-    page.locator("#notice", has_text="Took back").wait_for()
+    page.locator("#notice", has_text="Undone:").wait_for()
     assert (len(ids(birds, "owl")), len(ids(birds, "wren"))) == (5, 3)

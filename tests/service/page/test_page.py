@@ -116,10 +116,10 @@ def test_undo_beside_a_message_takes_back_nothing_else(open_page: Callable[..., 
     page.locator("#notice.bad", has_text="The model was changed since").wait_for()
     assert service.names() == ["green"]
     page.click("#undo")  # the last change, whoever made it
-    page.locator("#notice", has_text="Took back learning “green”").wait_for()
+    page.locator("#notice", has_text="Undone: learning “green”").wait_for()
     assert service.names() == []
     page.keyboard.press("Control+z")
-    page.locator("#notice", has_text="Took back forgetting “red”").wait_for()
+    page.locator("#notice", has_text="Undone: forgetting “red”").wait_for()
     assert service.names() == ["red"]
 
 
@@ -321,7 +321,7 @@ def test_a_token_is_asked_for_once(open_page: Callable[..., Watched], start: Cal
     page = open_page(service.url).page
     page.fill("#token", "wrong")
     page.keyboard.press("Enter")
-    page.get_by_text("That was not the token").wait_for()
+    page.get_by_text("This token is wrong").wait_for()
     page.fill("#token", token)
     page.keyboard.press("Enter")
     page.wait_for_selector(".card[data-name=red]")

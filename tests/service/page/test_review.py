@@ -49,7 +49,7 @@ def test_findings_are_followed_and_taken_back(open_page: Callable[..., Watched],
     page.locator("#enough-rows tr").first.wait_for()
     assert item.count() == 0
     page.keyboard.press("Control+z")
-    page.locator("#notice", has_text="Took back").wait_for()
+    page.locator("#notice", has_text="Undone:").wait_for()
     item.wait_for()
     assert watched.complaints == []
 
@@ -69,7 +69,7 @@ def test_several_findings_at_once(open_page: Callable[..., Watched], mixed_up: L
     reds = {one["id"] for one in mixed_up.client.get("/v1/classes/red/photos").json()["photos"]}
     assert moved <= reds
     page.click("#notice-ways button:text-is('Undo')")
-    page.locator("#notice", has_text="Took back").wait_for()
+    page.locator("#notice", has_text="Undone:").wait_for()
     assert (photos(mixed_up, "red"), photos(mixed_up, "green")) == (6, 7)
 
 

@@ -42,7 +42,7 @@ def test_from_a_first_folder_to_classes(open_page: Callable[..., Watched], servi
     assert service.names() == ["first"]
     until(page, f"document.getElementById('sort-count').textContent.startsWith('{22 - size} photos')")
     page.click("#notice-ways button:text-is('Undo')")
-    page.locator("#notice", has_text="Took back").wait_for()
+    page.locator("#notice", has_text="Undone:").wait_for()
     until(page, "document.getElementById('sort-count').textContent.startsWith('22 photos')")
     assert service.names() == []
     page.click("#sort-clear")

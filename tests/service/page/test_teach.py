@@ -57,7 +57,7 @@ def test_folders_are_learned_as_classes(open_page: Callable[..., Watched], servi
         "blue"
     ]  # still there to mend
     page.click("#notice-ways button:text-is('Undo')")
-    page.locator("#notice", has_text="Took back 2 changes").wait_for()
+    page.locator("#notice", has_text="Undone: 2 changes").wait_for()
     assert service.names() == []
     assert page.inner_text("#teach-result") == ""  # it is not learned any more
 

@@ -165,7 +165,7 @@ def test_answers_are_put_right_by_keyboard(trying: Any, service: Live) -> None:
     trying.locator("#notice", has_text="Learned 2 photos as “crimson”").wait_for()
     assert count(service, "crimson") == 3
     trying.keyboard.press("Control+z")
-    trying.locator("#notice", has_text="Took back").wait_for()
+    trying.locator("#notice", has_text="Undone:").wait_for()
     assert count(service, "crimson") == 1
 
 
@@ -196,7 +196,7 @@ def test_the_slider_tells_what_it_costs(trying: Any, service: Live) -> None:
     said = f"{now['rejected']} of {now['photos']} learned photos"
     trying.locator("#rate-note", has_text=said).wait_for()
     trying.click("#notice-ways button:text-is('Undo')")  # both steps were one change
-    until(trying, "document.getElementById('notice-text').textContent.startsWith('Took back')")
+    until(trying, "document.getElementById('notice-text').textContent.startsWith('Undone:')")
     assert service.client.get("/v1/model").json()["false_rejection"] == before
 
 

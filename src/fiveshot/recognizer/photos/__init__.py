@@ -1,1 +1,1 @@
-"""Photos as people give them: files, folders, archives and bytes, and the features a backbone makes of them."""
+"""Photos that users give (files, folders, archives, bytes), and the features that a backbone makes of them."""

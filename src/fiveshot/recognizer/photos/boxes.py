@@ -1,7 +1,7 @@
 """Parts of photos: a box given by hand, or the boxes that a detector has found.
 
-Files of boxes are COCO and MegaDetector JSON, YOLO text and CSV. What they say of a photo is matched by the end of
-its path, because the folder that a detector saw is seldom the one that the photos lie in now.
+A file of boxes is COCO or MegaDetector JSON, YOLO text or CSV. Boxes and photos are matched by the end of their
+paths, because photos are often in another folder now than when the detector ran.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fiveshot.errors import InputError, is_number, some_of
 from fiveshot.storage import FilePath
 
 CONFIDENCE = 0.2
-"""Detections of less are left out unless told otherwise: what MegaDetector's authors recommend."""
+"""Default for the lowest confidence of a detection, as MegaDetector's authors recommend."""
 MAX_FILE = 1 << 30  # bytes of a file with boxes
 FORMATS = "COCO or MegaDetector JSON, YOLO text (a file or a folder of them), or CSV with photo,x,y,width,height"
 _PHOTO = ("photo", "path", "file", "filename", "file_name", "image", "name")
@@ -33,20 +33,20 @@ _CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x_min"
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a photo, which is taken wherever a photo is.
+    """A part of a photo. It can be used wherever a photo can.
 
     Parameters
     ----------
     photo : photo
         A file, bytes, an open file or a PIL image; the box is cut out of every photo of a folder or a pattern.
     box : Box, or sequence of four numbers
-        Left, top, width and height, in pixels or, where all are at most 1, as shares of the photo's sides.
+        Left, top, width and height. In pixels, or as shares of the photo's sides if all four are at most 1.
 
     Raises
     ------
     InputError
-        With the code ``bad_box`` where the box is empty or has NaN in it. One that reaches out of its photo is
-        refused when the photo is looked at.
+        With the code ``bad_box`` if the box is empty or contains NaN. A box that is partly outside its photo is
+        refused when the photo is read.
 
     Examples
     --------
@@ -70,19 +70,19 @@ class Region:
 
 @dataclass(eq=False)
 class BoxFile:
-    """What a file says of photos: boxes by the name it has for each, and what of it cannot be used."""
+    """The content of a file of boxes: boxes by the name of their photo, and entries that cannot be used."""
 
     where: Path
     boxes: dict[str, list[Box]] = field(default_factory=dict)
     bad: list[BadImage] = field(default_factory=list)
-    without_suffix: bool = False  # YOLO names a photo by its stem
+    without_suffix: bool = False  # YOLO files name a photo without its suffix
 
     def mention(self, name: str) -> list[Box]:
-        """Return the boxes of a photo; one without any is known to show nothing."""
+        """Return the boxes of a photo. An empty list means that the detector found nothing."""
         return self.boxes.setdefault(name, [])
 
     def add(self, name: str, numbers: object, *, pixels: bool = False) -> None:
-        """Take on a box; what is not one is noted under the name of its photo."""
+        """Add a box. If it is not valid, note that under the name of its photo."""
         try:
             box = Box.of(numbers)
             if pixels and box.in_shares:
@@ -94,12 +94,12 @@ class BoxFile:
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """The parts of photos that a file of boxes stands for, and what did not fit."""
+    """The parts of photos that a file of boxes describes, and everything that did not fit."""
 
     photos: list[Photo]  # one for each box
-    numbers: list[int]  # which of the photos that were given each is a part of
-    without: list[str]  # photos that the file has no box for
-    bad: list[BadImage]  # boxes that cannot be used, and those of photos that are not there
+    numbers: list[int]  # for each region, the position of its photo in the input
+    without: list[str]  # photos without a box in the file
+    bad: list[BadImage]  # boxes that cannot be used, and boxes of missing photos
 
 
 def read_boxes(path: FilePath, *, confidence: float = CONFIDENCE) -> BoxFile:
@@ -110,7 +110,7 @@ def read_boxes(path: FilePath, *, confidence: float = CONFIDENCE) -> BoxFile:
     path : str or path
         The file, or the folder of YOLO's text files.
     confidence : float
-        Detections that are less sure are left out, where the file says how sure they are.
+        Lowest confidence: detections below it are left out, if the file has confidences.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def read_boxes(path: FilePath, *, confidence: float = CONFIDENCE) -> BoxFile:
     Raises
     ------
     InputError
-        With the code ``bad_boxes`` where it is not such a file.
+        With the code ``bad_boxes`` if it is not a file of boxes.
     """
     if not is_number(confidence) or not 0 <= confidence <= 1:
         raise InputError(f"a confidence of {confidence!r} is not between 0 and 1", code="bad_confidence")
@@ -146,17 +146,17 @@ def read_boxes(path: FilePath, *, confidence: float = CONFIDENCE) -> BoxFile:
 
 
 def regions_of(photos: Iterable[Photo], file: BoxFile) -> Regions:
-    """Return the parts of photos that a file has boxes for, one photo after the other.
+    """Return the parts of photos that a file has boxes for, in the order of the photos.
 
-    A box belongs to the photo whose path has most of its end in common with the name in the file; where that is
-    true of two photos, or of two names, neither gets it.
+    A box belongs to the photo whose path has the longest common end with the name in the file. If two photos or
+    two names fit equally well, none of them gets the box.
     """
     listed = list(photos)
     names = {name: _parts(name, cut=file.without_suffix) for name in file.boxes}
     by_last: dict[str, list[str]] = defaultdict(list)
     for name, parts in names.items():
         by_last[parts[-1]].append(name)
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by name: how much is common, which photo
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by name: length of the common end, photo
     bad = list(file.bad)
     for number, photo in enumerate(listed):
         parts = _parts(photo.name, cut=file.without_suffix)
@@ -195,7 +195,7 @@ def regions_of(photos: Iterable[Photo], file: BoxFile) -> Regions:
 def class_regions(
     classes: Mapping[str, Sequence[Photo]], parts: Callable[[list[Photo]], Regions]
 ) -> tuple[dict[str, list[Photo]], Regions]:
-    """Return the parts of the photos of classes, by class; a class that no part is left of is refused."""
+    """Return the parts of photos by class; a class without any part is refused."""
     names = [name for name, photos in classes.items() for _ in photos]
     found = parts([photo for photos in classes.values() for photo in photos])
     by_class: dict[str, list[Photo]] = {name: [] for name in classes}
@@ -208,7 +208,7 @@ def class_regions(
 
 
 def regions_in(photos: Iterable[Photo], boxes: Sequence[Box]) -> Regions:
-    """Return the same parts of all photos, as of a camera that does not move."""
+    """Return the same parts of all photos, for a camera that does not move."""
     listed = list(photos)
     parts = [replace(photo, box=box) for photo in listed for box in boxes]
     return Regions(parts, [number for number in range(len(listed)) for _ in boxes], [], [])
@@ -295,7 +295,7 @@ def _is_sure(confidence: object, least: float) -> bool:
 
 
 def _read_yolo(found: BoxFile, name: str, text: str, confidence: float) -> None:
-    """Read lines of class, center, width and height, all as shares, and maybe how sure the detector is."""
+    """Read lines of class, center, width and height as shares, and optionally a confidence."""
     found.without_suffix = True
     found.mention(name)
     for number, line in enumerate(text.splitlines(), 1):
@@ -325,7 +325,7 @@ def _read_csv(found: BoxFile, text: str, confidence: float) -> None:
     sure = next((columns[name] for name in _SURE if name in columns), None)
     for row in rows:
         name = row[photo] or ""
-        if name.startswith("'") and name[1:2] in ("=", "+", "-", "@"):  # how our own answers keep formulas out
+        if name.startswith("'") and name[1:2] in ("=", "+", "-", "@"):  # our tables escape formulas so
             name = name[1:]
         if sure is not None and not _is_sure(_as_number(row[sure]), confidence):
             continue
@@ -336,8 +336,8 @@ def _read_csv(found: BoxFile, text: str, confidence: float) -> None:
 
 
 def _box_values(names: Sequence[str], cells: Sequence[Any]) -> list[Any]:
-    """Return left, top, width and height from cells of these columns; nothing for a row without a box."""
-    if names == ("box",):  # as our own answers have it
+    """Return left, top, width and height from these columns; None for a row without a box."""
+    if names == ("box",):  # the column of our own tables
         return [_as_number(text) for text in cells[0].split(",")] if cells[0] else []
     values = [_as_number(cell) for cell in cells]
     if names in _CORNERS and all(map(is_number, values)):
@@ -347,7 +347,7 @@ def _box_values(names: Sequence[str], cells: Sequence[Any]) -> list[Any]:
 
 
 def _as_number(text: Any) -> Any:
-    """Return the number that a text stands for, or the text: whoever takes it refuses that by name."""
+    """Return the number in a text, or the text itself; the caller refuses texts."""
     try:
         return float(str(text).replace(",", "."))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The backbone of a model, and photos with their features as they are stored."""
+"""The backbone of a model, and photos with their features in the form that is stored."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from fiveshot.storage import FilePath
 from fiveshot.work import Progress
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
-"""Called with photos that cannot be used, once or several times."""
+"""A function that is called with photos that cannot be used, one or more times."""
 NOTHING = Keep()
 
 
 def check_place(device: str, runtime: str) -> None:
-    """Refuse a device that this machine does not have, or an unknown runtime, before a model is opened for it."""
+    """Refuse an unknown runtime, or a device that this machine does not have, before a model is opened."""
     choose_device(BackboneSpec(device=str(device), runtime=runtime).device)
 
 
 def backbone_record(embedder: Embedder) -> BackboneRecord:
-    """Return what names this backbone; its adapter is added when its file has a place."""
+    """Return the record of a backbone. Its adapter is added when the adapter's file is stored."""
     spec = embedder.spec
     return BackboneRecord(
         embedder.name,
@@ -55,7 +55,7 @@ def backbone_record(embedder: Embedder) -> BackboneRecord:
 def backbone_spec(
     record: BackboneRecord, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
 ) -> BackboneSpec:
-    """Return the backbone that a record describes, without an adapter, to run where it is asked for."""
+    """Return the specification of the backbone in a record, without its adapter, for a device and a runtime."""
     return BackboneSpec(
         record.name,
         weights=weights or record.weights or None,
@@ -71,7 +71,7 @@ def backbone_spec(
 def check_openable(
     path: Path, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
 ) -> None:
-    """Refuse what is not a model, and a model whose backbone needs missing libraries; nothing is loaded."""
+    """Refuse a folder that is not a model, or a model that needs missing libraries. Nothing is loaded."""
     check_folder(path)
     record = Manifest.from_toml(read_manifest_file(path)).backbone
     if needs_torch(backbone_spec(record, weights=weights, device=device, runtime=runtime)):
@@ -86,7 +86,7 @@ def open_backbone(
     device: str = "auto",
     runtime: str = "auto",
 ) -> Embedder:
-    """Load the backbone a model was made with; another one, or another adapter, is refused."""
+    """Load the backbone of a model; refuse another backbone or another adapter."""
     spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
     decoders().start(PixelsAndCopies(Preprocessing.from_json(record.preprocessing).squares))
     if record.adapter:
@@ -97,7 +97,7 @@ def open_backbone(
     if spec.weights is not None and not Path(spec.weights).is_file():
         raise StorageError(
             f"the weights of {record.name} are not at {spec.weights}",
-            hint="say where they are with weights=FILE (--weights FILE)",
+            hint="give their file with weights=FILE (--weights FILE)",
         )
     embedder = load_embedder(spec)
     if embedder.fingerprint != record.fingerprint:
@@ -106,12 +106,12 @@ def open_backbone(
 
 
 def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError:
-    """Return the error for a backbone that makes other features than those the model has learned."""
+    """Return the error for a backbone whose features differ from those of the model."""
     if embedder.weights_hash != record.weights_hash:
         found = f"weights {embedder.weights_hash[:12]}, not {record.weights_hash[:12]}"
         return InputError(
             f"this is not the {record.name} that the model was made with ({found})",
-            hint="name the right file with weights=FILE (--weights FILE), or make a new model with this backbone",
+            hint="give the right file with weights=FILE (--weights FILE), or make a new model with this backbone",
             code="other_backbone",
         )
     return InputError(
@@ -132,8 +132,8 @@ def photo_records(
 ) -> list[PhotoRecord]:
     """Return photos with their features, in order.
 
-    What cannot be decoded is told to ``on_bad``. Without one, the first bad photo ends the computing: those after
-    it are only decoded, and one error lists all that are bad.
+    ``on_bad`` is called with photos that cannot be decoded. Without it, the backbone stops at the first bad photo.
+    The rest are only decoded, and one error lists all bad photos.
     """
     if on_bad is None:
         return _all_good(embedder, photos, keep, progress)
@@ -162,7 +162,7 @@ def _all_good(
 def records_or_bad(
     embedder: Embedder, photos: Sequence[Photo], keep: Keep = NOTHING, *, progress: Progress | None = None
 ) -> list[PhotoRecord | BadImage]:
-    """Return photos with their features, in order, and in the place of each that cannot be decoded, why."""
+    """Return photos with their features, in order. A photo that cannot be decoded is replaced by the reason."""
     seen: list[PhotoRecord | BadImage] = []
     for found in see_photos(embedder, photos, keep):
         seen += [one if isinstance(one, BadImage) else photo_record(one) for one in found]
@@ -174,14 +174,14 @@ def records_or_bad(
 def stream_records(
     embedder: Embedder, photos: Iterable[Photo], on_bad: OnBad | None = None
 ) -> Iterator[list[PhotoRecord]]:
-    """Yield photos with their features, some at a time: however many come, few are in memory."""
+    """Yield photos with their features in small batches, so only a few are in memory at a time."""
     for found in see_photos(embedder, photos):
         seen = [one if isinstance(one, BadImage) else photo_record(one) for one in found]
         yield _without_bad(seen, on_bad)
 
 
 def photo_record(seen: PhotoVector) -> PhotoRecord:
-    """Return a photo as it is stored."""
+    """Return a photo in the form that is stored."""
     photo = seen.photo
     return PhotoRecord(seen.sha256, seen.vector, seen.thumbnail, seen.original, name=photo.name, box=photo.box)
 

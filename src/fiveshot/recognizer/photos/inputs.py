@@ -1,6 +1,6 @@
-"""Photos as people have them: files, folders, archives, patterns, bytes, open files, pictures in memory.
+"""Photos that users give: files, folders, archives, patterns, bytes, open files, pictures in memory.
 
-A folder or an archive is listed once; what was found says what was passed over as well.
+A folder or an archive is listed once. The result also names the files that were not used.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ PhotoInputs: TypeAlias = "PhotoInput | Iterable[PhotoInput]"
 ClassInputs: TypeAlias = "Mapping[str, PhotoInputs] | FilePath"
 STANDARD_INPUT = "-"
 SPELLING = "check the spelling and the folder you are in"
-# Made by operating systems and storage devices, in any folder of photos: what they hold was not put there to be
-# learned.
+# Operating systems and storage devices create these in folders of photos. Users did not put
+# photos there to be learned.
 SYSTEM_FOLDERS = frozenset(
     ("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 )
-_AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
-_THUMBS = "thumbs"  # with photos it may be a class, without any it is Windows' folder of small copies
+_AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF can store and `decode` can read
+_THUMBS = "thumbs"  # with photos it may be a class; without photos it is the Windows cache of thumbnails
 _BYTES = (bytes, bytearray, memoryview)
 _EXPECTED = f"photos are files that end in {' '.join(sorted(IMAGE_SUFFIXES))}"
 
 
 @dataclass(frozen=True, eq=False)
 class FoundPhotos:
-    """The photos that inputs stand for, and by suffix the files in folders that are not photos by name."""
+    """The photos found in inputs, and the number of other files by suffix."""
 
     photos: list[Photo]
     others: Counter[str]
@@ -64,21 +64,21 @@ class FoundPhotos:
 
 @dataclass(frozen=True, eq=False)
 class FoundClasses:
-    """The photos of class folders, and what lies in the folder beside them."""
+    """The photos of class folders, and everything else in the folder."""
 
     classes: dict[str, list[Photo]]  # by checked name, sorted
-    loose: list[str]  # names of photos that lie in no class folder
-    others: Counter[str]  # by suffix, files that are not photos by name
-    inside: Counter[str]  # by folder inside of a class folder that has photos, too: its photos, which belong to it
+    loose: list[str]  # names of photos outside of all class folders
+    others: Counter[str]  # other files, counted by suffix
+    inside: Counter[str]  # photos in subfolders of class folders that have photos themselves, counted by subfolder
 
 
 def find_photos(inputs: PhotoInputs, *, one_class: bool = False) -> FoundPhotos:
-    """Return the photos that one input, or several, stand for; none at all is an error.
+    """Find the photos in one or more inputs. Finding no photo is an error.
 
     Paths are files, folders and archives (both searched recursively, by name), or patterns such as
-    ``photos/*.jpg``; ``"-"`` is one photo on standard input. Pictures are decoded later. As ``one_class``, a
-    folder or an archive is refused that has photos in several folders and none of its own: most likely these
-    are classes. A pattern such as ``photos/*/`` takes them together all the same.
+    ``photos/*.jpg``; ``"-"`` is one photo on standard input. Pictures are decoded later. With ``one_class``, a
+    folder or an archive with photos only in several subfolders is refused: these are probably classes. A pattern
+    such as ``photos/*/`` still takes all of them.
     """
     found = FoundPhotos([], Counter())
     for one in _as_list(inputs):
@@ -93,24 +93,24 @@ def _nothing_given() -> InputError:
 
 
 class PhotoStream:
-    """The photos of ``find_photos``, of which those in folders are listed while somebody goes through them.
+    """The photos of ``find_photos``, but folders are listed while the photos are iterated.
 
-    However many there are, few are in memory. Nothing is opened: a file that cannot be read is found out when it
-    is looked at.
+    Only a few photos are in memory at a time. No file is opened: a file that cannot be read fails later, when it
+    is decoded.
 
     Parameters
     ----------
     inputs : photos
         As in ``find_photos``.
     but : sequence of Path
-        Folders that are passed over where they lie below a folder of the inputs: photos are put there.
+        Folders to skip inside of the inputs, because photos are written there.
 
     Attributes
     ----------
     total : int
         How many photos there are.
     others : Counter
-        By suffix, the files in folders that are not photos by name.
+        Number of other files, by suffix.
     """
 
     def __init__(self, inputs: PhotoInputs, *, but: Sequence[Path] = ()) -> None:
@@ -142,7 +142,7 @@ class PhotoStream:
             yield path if is_plain else _below(path, self.others, one_class=False)
 
     def _count(self, folder: Path) -> int:
-        """Count the photos of a folder, and what else is there; a folder without photos is refused."""
+        """Count the photos and the other files of a folder; refuse a folder without photos."""
         count, others = 0, Counter[str]()
         for name in _own_files(folder, self._but):
             if is_image(name):
@@ -167,7 +167,7 @@ def _own_files(folder: Path, but: Sequence[Path]) -> Iterator[str]:
 
 
 def gather_photos(inputs: PhotoInputs) -> list[Photo]:
-    """Return the photos of ``find_photos`` alone.
+    """Return only the photos of ``find_photos``.
 
     >>> [photo.name for photo in gather_photos([b"...", b"..."])]
     ['photo 1', 'photo 2']
@@ -176,16 +176,16 @@ def gather_photos(inputs: PhotoInputs) -> list[Photo]:
 
 
 def class_photos(inputs: PhotoInputs) -> list[Photo]:
-    """Return the photos of one class; what looks like several classes is refused."""
+    """Return the photos of one class; refuse inputs that look like several classes."""
     return find_photos(inputs, one_class=True).photos
 
 
 def find_classes(folder: FilePath, *, nested: bool = False, without_labels: str = "") -> FoundClasses:
     """Return the photos of a folder of class folders, or of an archive of them, by class name.
 
-    A class has the photos of all folders below its own. ``nested`` makes each folder that holds photos a class of
-    its own, called by its path. ``without_labels`` says what to do with a folder that has photos and no class
-    folders; it is learned as one class unless given.
+    A class has the photos of all folders below its own. With ``nested``, each folder with photos is a class, named
+    by its path. ``without_labels`` is the hint for a folder with photos and no class folders; the default hint is
+    to learn it as one class.
     """
     where = Path(folder)
     found = _files_below(where)
@@ -199,16 +199,16 @@ def find_classes(folder: FilePath, *, nested: bool = False, without_labels: str 
     folders = tops | _folders(where, found)
     if not folders:
         own = f", but {counted(len(loose), 'photo')} of its own" if loose else ""
-        instead = without_labels or f"as one class: {command('learn', 'MODEL', 'NAME', where)}"
+        instead = without_labels or f"to learn it as one class: {command('learn', 'MODEL', 'NAME', where)}"
         hint = f"expected {where}/<class>/*.jpg" + (f"; {instead}" if loose else "")
         raise InputError(f"{where} has no class folders{own}", hint=hint)
     empty = sorted(folders - tops)
     if empty:
         seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
-        way = "move the folder elsewhere" if seen else "remove the folder"  # what is in it may be of use
-        raise InputError(f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add some, or {way}")
+        way = "move the folder elsewhere" if seen else "remove the folder"  # it may hold something useful
+        raise InputError(f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add photos, or {way}")
     if tops <= set(SPLITS):
-        raise InputError(f"{where} is split into {' and '.join(sorted(tops))}", hint=f"name one, as {where}/train")
+        raise InputError(f"{where} is split into {' and '.join(sorted(tops))}", hint=f"choose {where}/train")
     if not nested:
         _refuse_nested(where, found)
     inside = Counter[str]() if nested else _inside_classes(found)
@@ -218,14 +218,14 @@ def find_classes(folder: FilePath, *, nested: bool = False, without_labels: str 
 def gather_classes(
     classes: ClassInputs, *, nested: bool = False, without_labels: str = ""
 ) -> dict[str, list[Photo]]:
-    """Return the photos by class name; the names are checked, and each is there once. See ``find_classes``."""
+    """Return the photos by class name. Names are checked, and no name occurs twice. See ``find_classes``."""
     if not isinstance(classes, Mapping):
         return find_classes(classes, nested=nested, without_labels=without_labels).classes
     gathered: dict[str, list[Photo]] = {}
     for name, photos in classes.items():
         checked = normal_name(name)
         if checked in gathered:
-            raise InputError(f"two of the classes are called {checked!r}", hint="give each its own name")
+            raise InputError(f"two classes are called {checked!r}", hint="give each class its own name")
         gathered[checked] = class_photos(photos)
     if not gathered:
         raise InputError("no classes were given", hint="give at least one with its photos")
@@ -239,7 +239,7 @@ def _as_list(inputs: Any) -> list[Any]:
 
 
 def picture_source(image: Any, name: str) -> BytesSource:
-    """Return a PIL image as an encoded one without loss, upright and without its metadata."""
+    """Encode a PIL image without loss, upright and without metadata."""
     from PIL import Image, ImageOps
 
     if 0 in image.size:
@@ -254,7 +254,7 @@ def picture_source(image: Any, name: str) -> BytesSource:
         elif upright.mode not in _AS_THEY_ARE:
             upright = upright.convert("RGB")
         clean = Image.frombytes(upright.mode, upright.size, upright.tobytes())
-    except Exception as error:  # an image opened lazily finds out here that its file is damaged
+    except Exception as error:  # a damaged file of a lazily opened image fails here
         raise ImageError(name, f"damaged or truncated ({error})") from error
     buffer = io.BytesIO()
     clean.save(buffer, "TIFF")
@@ -262,7 +262,7 @@ def picture_source(image: Any, name: str) -> BytesSource:
 
 
 def _is_pixels(given: Any) -> bool:
-    """Tell whether something is an array of pixels rather than of paths."""
+    """Return whether an input is an array of pixels, not of paths."""
     return len(getattr(given, "shape", ())) > 1
 
 
@@ -282,7 +282,7 @@ def _photos_of(one: Any, unnamed: str, others: Counter[str], one_class: bool) ->
     if _is_pixels(one):
         raise InputError(
             f"cannot take a photo from an array of shape {tuple(one.shape)} ({type(one).__name__})",
-            hint="make a picture of it with PIL.Image.fromarray, its colors in the order RGB (OpenCV has BGR)",
+            hint="convert it with PIL.Image.fromarray, with colors in RGB order (OpenCV uses BGR)",
         )
     raise InputError(
         f"cannot take a photo from {one!r:.80} ({type(one).__name__})",
@@ -299,18 +299,18 @@ def _from_path(text: str, others: Counter[str], one_class: bool) -> Iterator[Pho
 
 
 def _named(text: str) -> list[Path]:
-    """Return the file or folder at a path, or all that match a pattern."""
+    """Return the file or folder at a path, or everything that matches a pattern."""
     if "\0" in text or not text:
         raise InputError(f"{text!r} is not a path", hint="name a file, a folder or a pattern")
     if os.path.lexists(text):
         return [Path(text)]
     if not glob.has_magic(text):
         raise InputError(f"no such file or folder: {text}", hint=SPELLING, code="no_file")
-    # Path.glob takes relative patterns alone.
+    # Path.glob accepts only relative patterns.
     matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
     if not matches:
         raise InputError(f"nothing matches the pattern {text}", hint=SPELLING, code="no_file")
-    return [path for path in matches if not (path.is_dir() and "**" in text)]  # files below match ** themselves
+    return [path for path in matches if not (path.is_dir() and "**" in text)]  # ** matches the files inside, too
 
 
 def _below(path: Path, others: Counter[str], one_class: bool) -> list[Photo]:
@@ -340,12 +340,12 @@ def _from_stream(stream: Any, unnamed: str, name: str | None = None) -> Photo:
 
 
 def _is_picture(value: Any) -> bool:
-    image = sys.modules.get("PIL.Image")  # nothing is a PIL image before PIL is imported
+    image = sys.modules.get("PIL.Image")  # no PIL image exists before PIL is imported
     return image is not None and isinstance(value, image.Image)
 
 
 def _files_below(path: Path) -> dict[str, StoredSource]:
-    """Return the files of a folder or an archive by name, photos or not, without those that systems put there."""
+    """Return all files of a folder or an archive, sorted by name, except files of the operating system."""
     if not path.exists():
         raise InputError(f"no such folder or archive: {path}", hint=SPELLING, code="no_file")
     files = open_tree(path).files
@@ -353,7 +353,7 @@ def _files_below(path: Path) -> dict[str, StoredSource]:
 
 
 def _stored_photo(where: Path, file: str, source: StoredSource) -> Photo:
-    """Return a file as a photo that is called by its path; what cannot be read is found out when it is."""
+    """Return a file as a photo named by its path. A file that cannot be read fails later, when it is decoded."""
     name = str(where / file)
     if isinstance(source, FileSource):
         return Photo(FileSource(source.path, name))
@@ -361,25 +361,25 @@ def _stored_photo(where: Path, file: str, source: StoredSource) -> Photo:
 
 
 def _refuse_several(where: Path, files: Iterable[str]) -> None:
-    """Refuse a folder or an archive that is given for one class and looks like several."""
+    """Refuse a folder or an archive that was given for one class and looks like several classes."""
     files = list(files)
     top = _branching(files)
     if top is None:
         return
     depth = len(top.parts)
     folders = sorted({PurePosixPath(file).parts[depth] for file in files if is_image(file)})
-    together = shlex.quote(f"{where / top}/*/") if where.is_dir() else "it unpacked, all files by a pattern"
+    together = shlex.quote(f"{where / top}/*/") if where.is_dir() else "a pattern for the unpacked files"
     raise InputError(
-        f"{where / top} has no photos of its own, but {len(folders)} folders of them ({some_of(folders)}), "
-        "most likely classes",
+        f"{where / top} has photos only in {len(folders)} subfolders ({some_of(folders)}), "
+        "which are probably classes",
         hint=f"learn each with learn_many ({command('learn', 'MODEL', where / top)}); "
-        f"for one class of all, give {together}",
+        f"to learn all as one class, give {together}",
         code="several_classes",
     )
 
 
 def _branching(files: Iterable[str]) -> PurePosixPath | None:
-    """Return the folder that holds all images in folders of its own and none beside them, if there is one.
+    """Return the folder that has all images in subfolders and no image of its own, if there is one.
 
     >>> _branching(["a/owl/1.jpg", "a/wren/1.jpg"])
     PurePosixPath('a')
@@ -395,22 +395,22 @@ def _branching(files: Iterable[str]) -> PurePosixPath | None:
 
 
 def _refuse_nested(where: Path, files: Iterable[str]) -> None:
-    """Refuse class folders whose photos lie in several folders: these may be the classes."""
+    """Refuse class folders that have photos only in several subfolders: the subfolders may be the classes."""
     by_top: dict[str, list[str]] = {}
     for file in files:
         by_top.setdefault(PurePosixPath(file).parts[0], []).append(file)
     nested = [str(where / name) for name, own in sorted(by_top.items()) if _branching(own) is not None]
     if nested:
         raise InputError(
-            f"photos lie only in folders below {some_of(nested, 3)}",
-            hint=f"if those folders are the classes, name the one they are in, as {nested[0]}, or learn them "
-            "all as groups of classes with nested=True (--nested); if not, move the photos into their folder",
+            f"photos are only in subfolders of {some_of(nested, 3)}",
+            hint=f"if the subfolders are the classes, give their parent, such as {nested[0]}, or learn them "
+            "as groups of classes with nested=True (--nested); if not, move the photos into the class folder",
             code="nested_classes",
         )
 
 
 def _inside_classes(files: Iterable[str]) -> Counter[str]:
-    """Count the photos of each folder that lies in a class folder below one with photos.
+    """Count the photos in subfolders of class folders that have photos themselves.
 
     >>> _inside_classes(["owl/1.jpg", "owl/barn owl/1.jpg", "wren/2024/1.jpg"])
     Counter({'owl/barn owl': 1})
@@ -427,7 +427,7 @@ def _inside_classes(files: Iterable[str]) -> Counter[str]:
 
 
 def _folders(where: Path, files: Iterable[str]) -> set[str]:
-    """Return the names of the folders that somebody has put there."""
+    """Return the names of the folders, except those of the operating system."""
     folders = {file.partition("/")[0] for file in files if "/" in file}
     if where.is_dir():
         own = (path for path in where.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -436,7 +436,7 @@ def _folders(where: Path, files: Iterable[str]) -> set[str]:
 
 
 def _holds_models(folder: Path) -> bool:
-    """Tell whether a folder without photos is a model, or has some in it."""
+    """Return whether a folder without photos is a model or contains models."""
     return is_model(folder) or any(is_model(file.parent) for file in folder.rglob("model.toml"))
 
 

@@ -293,7 +293,7 @@ def check_asked(top: int, sure: float | None, why: int) -> None:
     check_top(top)
     check_sure(sure)
     if not is_number(why, whole=True) or why < 0:
-        raise InputError(f"why={why!r} is not a whole number from 0 on", hint="give one such as 3")
+        raise InputError(f"why={why!r} is not a whole number of at least 0", hint="give one such as 3")
 
 
 def check_top(top: int) -> None:

@@ -1,1 +1,1 @@
-"""How a model lies on the disk: the database, the files beside it, and what they hold in one state."""
+"""A model on the disk: the database, the files next to it, and their contents in one state."""

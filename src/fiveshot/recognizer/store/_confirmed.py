@@ -1,8 +1,8 @@
-"""The last confirmed change, in a file beside the database: changes that the database loses are noticed by it.
+"""The last confirmed change, in a file next to the database. It reveals changes that the database has lost.
 
-SQLite's recovery drops everything after the first damaged place of a log, and says nothing. The number here is
-written after a change is on the disk. So a database in an earlier state has lost changes for certain. One in a
-later state has lost nothing: a kill came between the change and the number.
+SQLite's recovery silently drops everything after the first damaged byte of a log. The number here is
+written after a change is on the disk. So a database in an earlier state has certainly lost changes. A database in
+a later state has lost nothing: the process was killed between the change and the number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TEXT = re.compile(r"model ([0-9a-f]{32})\nstate ([0-9]{1,18})\nsum [0-9a-f]{64}
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A state of a model that was on the disk for certain.
+    """A state of a model that was certainly on the disk.
 
     >>> noted = Confirmed("ab" * 16, 7)
     >>> Confirmed.from_text(noted.to_text()) == noted, Confirmed.from_text(noted.to_text().replace("7", "3"))
@@ -33,7 +33,7 @@ class Confirmed:
     state: int
 
     def to_text(self) -> str:
-        """Return the content of the file: three lines, the last of which is a check sum of the others."""
+        """Return the content of the file: three lines, of which the last is a checksum of the others."""
         said = f"model {self.model}\nstate {self.state}\n"
         return f"{said}sum {sha256(said.encode()).hexdigest()}\n"
 
@@ -48,9 +48,9 @@ class Confirmed:
 
 
 def read_confirmed(folder: Path) -> Confirmed | None:
-    """Return the last confirmed state; None where the file is missing or damaged, which says nothing.
+    """Return the last confirmed state; None if the file is missing or damaged.
 
-    Read it before the database: a change that comes in between must not look like a lost one.
+    Read this before the database: a change in between must not look like a lost change.
     """
     try:
         return Confirmed.from_text((folder / CONFIRMED).read_bytes().decode())
@@ -65,13 +65,13 @@ def write_confirmed(folder: Path, confirmed: Confirmed) -> None:
 
 
 def lost_changes(folder: Path, confirmed: Confirmed, state: int) -> StorageError | None:
-    """Return the error for a database in an earlier state than the confirmed one; None where nothing is lost."""
+    """Return the error for a database in an earlier state than the confirmed one; None if nothing is lost."""
     lost = confirmed.state - state
     if lost <= 0:
         return None
     return StorageError(
         f"the model {folder} has lost its last {counted(lost, 'change')}: state {confirmed.state} was confirmed, "
         f"and the database is in state {state}; its log was damaged, or an older database was put in its place",
-        hint="restore the model from a copy, or go on without them: fiveshot check MODEL --repair",
+        hint="restore the model from a copy, or continue without these changes: fiveshot check MODEL --repair",
         code=LOST,
     )

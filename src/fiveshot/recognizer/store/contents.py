@@ -1,4 +1,4 @@
-"""What a model holds at one moment: the base file and the rows, read once and shared from state to state."""
+"""The contents of a model in one state: the base file and the rows. Unchanged parts are shared between states."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from fiveshot.recognizer.store.rows import (
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "recognizer base", 1  # of the base file
-TOLERANCE = 1e-4  # relative: what rounding in 32 bits may add up to over many merges
-SAME = 0.999  # cosine of two features from which on two photos show the same
+TOLERANCE = 1e-4  # relative: the sum of 32-bit rounding errors over many merges
+SAME = 0.999  # from this cosine of their features on, two photos are near copies
 
 
 @dataclass(frozen=True)
 class Twin:
-    """A photo that was learned before: its class, and whether it is the same file or only shows the same."""
+    """A photo that was learned before: its class, and whether it is the same file or a near copy."""
 
     label: str
     same_file: bool
@@ -49,7 +49,7 @@ class Twin:
 
 
 def likest(likeness: Iterable[tuple[str, Floats]]) -> Twin | None:
-    """Return the most alike photo, if it is alike enough, given classes and how alike their photos are.
+    """Return the most similar photo, if it is similar enough, from classes and the similarity of their photos.
 
     >>> likest([("owl", np.array([0.2, 0.9995])), ("wren", np.array([0.9993]))]).label
     'owl'
@@ -61,7 +61,7 @@ def likest(likeness: Iterable[tuple[str, Floats]]) -> Twin | None:
 
 @dataclass(frozen=True, eq=False)
 class KnownPhotos:
-    """The photos a model has learned so far; their order depends on nothing but them."""
+    """The photos that a model has learned; their order depends only on the photos."""
 
     labels: tuple[str, ...]  # (m,)
     sha256s: tuple[str, ...]  # (m,)
@@ -73,11 +73,11 @@ class KnownPhotos:
         return own
 
     def twins(self, photos: Sequence[PhotoRecord], *, but: str | None = None) -> list[Twin | None]:
-        """Return for each photo the one of these (``but`` of a class) that is the same file, or shows the same."""
+        """Return for each photo the learned photo that is the same file or a near copy; ``but`` skips a class."""
         rows = [row for row, label in enumerate(self.labels) if label != but]
         if not rows:
             return [None] * len(photos)
-        files = {self.sha256s[row]: self.labels[row] for row in reversed(rows)}  # the first of equal ones
+        files = {self.sha256s[row]: self.labels[row] for row in reversed(rows)}  # the first of equal photos
         products = unit_rows(photo_features(photos)) @ unit_rows(self.features[rows]).T  # (n, m)
         found: list[Twin | None] = []
         for photo, likeness in zip(photos, products, strict=True):
@@ -98,7 +98,7 @@ class StoredClass:
     base: bool
     changed: int  # the state in which it was last written
     summary: ClassSummary  # of the photos in the database
-    total: ClassSummary  # of these and, for a base class, those of the base file
+    total: ClassSummary  # of these photos and, for a base class, those of the base file
     photos: ClassPhotos
 
     @property
@@ -123,12 +123,12 @@ class Contents:
     state: int
     manifest: Manifest
     base_file: ClassStatistics
-    base: ClassStatistics  # the file's classes with what was added to them
+    base: ClassStatistics  # the classes of the file with the photos added to them
     rows: dict[int, StoredClass]  # by number, the negatives among them
     named: dict[str, StoredClass]  # the same by name
-    known: ClassStatistics | None = None  # of the classes that are not of the base, where they are put together
-    since: int = 0  # the state that it was read after,
-    touched: frozenset[int] = frozenset()  # and the numbers of the rows that have come, changed or gone since
+    known: ClassStatistics | None = None  # statistics of the classes outside of the base, if they were combined
+    since: int = 0  # the state that was read before,
+    touched: frozenset[int] = frozenset()  # and the numbers of the rows added, changed or deleted since
 
     @cached_property
     def classes(self) -> dict[int, StoredClass]:
@@ -139,7 +139,7 @@ class Contents:
 
     @property
     def negatives(self) -> StoredClass | None:
-        """The photos that show none of the classes, stored as a class is."""
+        """The photos that show none of the classes, stored like a class."""
         return self.named.get(NONE)
 
     @cached_property
@@ -158,7 +158,7 @@ class Contents:
         return {one.name: one for one in self.classes.values()}
 
     def same_photos(self, other: Contents) -> bool:
-        """Tell whether another state has the very same classes and photos."""
+        """Return whether another state has exactly the same classes and photos."""
         same = self.rows.keys() == other.rows.keys() and self.base is other.base
         return same and all(one is other.rows[number] for number, one in self.rows.items())
 
@@ -166,13 +166,14 @@ class Contents:
         return name in self.by_name or name in self.base_file
 
     def require(self, name: str) -> None:
-        """Refuse a class that is not there."""
+        """Refuse an unknown class."""
         if name not in self:
             raise unknown_class(name, self.memory.labels)
 
     @property
     def photos(self) -> KnownPhotos:
-        """The photos in the database, class by class; put together when asked for, because it is a second copy."""
+        """The photos in the database, class by class. They are a second copy, so they are combined only on
+        request."""
         parts = sorted(self.classes.values(), key=lambda one: one.name)
         labels = tuple(one.name for one in parts for _ in one.sha256s)
         sha256s = tuple(digest for one in parts for digest in one.sha256s)
@@ -186,14 +187,14 @@ class Contents:
 
 
 def state_number(text: str | None) -> int:
-    """Return the number of a state as the database has it; damage is refused."""
+    """Return the number of a state in the database; refuse a damaged one."""
     if text is None or not (text.isascii() and text.isdecimal()):
         raise StorageError(f"the number of the model's state is damaged ({text!r})", hint="restore it from a copy")
     return int(text)
 
 
 def read_contents(connection: sqlite3.Connection, folder: Path, previous: Contents | None) -> Contents:
-    """Read the state that the connection's transaction sees, reusing what ``previous`` has of it."""
+    """Read the state that the connection's transaction sees, reusing unchanged parts of ``previous``."""
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     state, text = state_number(meta.get("state")), meta["manifest"]
     if previous is not None and previous.manifest.to_toml() == text:
@@ -206,7 +207,7 @@ def read_contents(connection: sqlite3.Connection, folder: Path, previous: Conten
         rows, _ = _rows(connection, width, base_file, {}, 0)
         named = {one.name: one for one in rows.values()}
         return Contents(state, manifest, base_file, _overlaid(base_file, rows), rows, named)
-    # Of many classes, few have changed: what is put together of all follows from what was.
+    # Few of many classes have changed, so the combined statistics are updated, not computed again.
     rows, touched = _rows(connection, width, previous.base_file, previous.rows, previous.state)
     gone = [previous.rows[number] for number in touched if number in previous.rows]
     come = [rows[number] for number in touched if number in rows]
@@ -222,7 +223,7 @@ def read_contents(connection: sqlite3.Connection, folder: Path, previous: Conten
 
 
 def _makes(manifest: Manifest) -> tuple[object, ...]:
-    """Return what statistics depend on beside photos: nothing of another state is of use where it differs."""
+    """Return everything but photos that statistics depend on. States that differ in it share nothing."""
     return manifest.base, manifest.backbone, manifest.head
 
 
@@ -241,9 +242,9 @@ def _rows(
     known: dict[int, StoredClass],
     since: int,
 ) -> tuple[dict[int, StoredClass], set[int]]:
-    """Return all rows, and the numbers of those that have come, changed or gone."""
+    """Return all rows, and the numbers of those that were added, changed or deleted."""
     found = class_rows(connection, since=since)
-    with ThreadPoolExecutor(1) as aside:  # check sums take as long as reading does
+    with ThreadPoolExecutor(1) as aside:  # verifying checksums takes as long as reading
         checked = aside.submit(lambda: [class_of(row) for row in found])
         shown = read_features(connection, width, [row[0] for row in found] if since else None)
         changed = {row[0]: one for row, one in zip(found, checked.result(), strict=True)}
@@ -252,7 +253,7 @@ def _rows(
     for number, one in changed.items():
         before, summary = known.get(number), one.summary
         if before is not None and same_bits(before.summary, summary):
-            summary, total = before.summary, before.total  # a new name alone
+            summary, total = before.summary, before.total  # only the name is new
         else:
             total = base_file[one.name].merge(summary) if one.base else summary
         photos = shown.get(number) or ClassPhotos((), (), np.zeros((0, width), np.float32))
@@ -263,16 +264,16 @@ def _rows(
 def _left(
     connection: sqlite3.Connection, known: dict[int, StoredClass], changed: Collection[int]
 ) -> dict[int, StoredClass]:
-    """Return those of the known classes that are still there, in the order of their numbers."""
+    """Return the known classes that still exist, in the order of their numbers."""
     (count,) = connection.execute("SELECT COUNT(*) FROM classes").fetchone()
-    if count == len(known) + sum(number not in known for number in changed):  # numbers are never used again
+    if count == len(known) + sum(number not in known for number in changed):  # numbers are never reused
         return dict(known)
     present = {number for (number,) in connection.execute("SELECT id FROM classes")}
     return {number: one for number, one in known.items() if number in present}
 
 
 def same_bits(first: ClassSummary, second: ClassSummary) -> bool:
-    """Tell whether two summaries are equal to the last bit."""
+    """Return whether two summaries are equal to the last bit."""
     return (
         first.count == second.count
         and np.array_equal(first.mean, second.mean)
@@ -281,7 +282,7 @@ def same_bits(first: ClassSummary, second: ClassSummary) -> bool:
 
 
 def _overlaid(file: ClassStatistics, rows: dict[int, StoredClass]) -> ClassStatistics:
-    """Return the statistics of the base file with what was added to its classes."""
+    """Return the statistics of the base file, including photos that were added to its classes."""
     grown = {one.name: one.total for one in rows.values() if one.base}
     if not grown:
         return file
@@ -290,9 +291,9 @@ def _overlaid(file: ClassStatistics, rows: dict[int, StoredClass]) -> ClassStati
 
 
 def same_statistics(first: ClassSummary, second: ClassSummary) -> bool:
-    """Tell whether two summaries describe the same samples, up to rounding.
+    """Return whether two summaries describe the same samples, up to rounding.
 
-    Factors of one scatter matrix differ by a rotation, so the matrices are compared, without making them:
+    Factors of one scatter matrix differ by a rotation. So the matrices are compared without computing them:
     ‖AᵀA − BᵀB‖² = ‖AAᵀ‖² + ‖BBᵀ‖² − 2 ‖ABᵀ‖².
 
     >>> from fiveshot.core import summarize
@@ -313,7 +314,7 @@ def same_statistics(first: ClassSummary, second: ClassSummary) -> bool:
 
 
 def write_base(folder: Path, statistics: ClassStatistics) -> BaseRecord:
-    """Write the base file and return what names it; equal statistics give equal bytes and so the same name."""
+    """Write the base file and return its record. Equal statistics give equal bytes and the same name."""
     if not len(statistics):
         return BaseRecord()
     labels, arrays = python_labels(statistics.labels), statistics_arrays(statistics)
@@ -326,7 +327,7 @@ def write_base(folder: Path, statistics: ClassStatistics) -> BaseRecord:
 
 
 def read_base(folder: Path, record: BaseRecord) -> ClassStatistics:
-    """Read the base file that a manifest names; a missing, changed or damaged one is refused."""
+    """Read the base file that a manifest names; refuse a missing, changed or damaged file."""
     if not record.file:
         return NO_CLASSES
     path = folder / record.file
@@ -334,13 +335,13 @@ def read_base(folder: Path, record: BaseRecord) -> ClassStatistics:
         raise StorageError(f"no such file: {path}", hint="the model is incomplete: restore it from a copy")
     if file_sha256(path) != record.sha256:
         raise StorageError(
-            f"{path} is damaged or was exchanged (its SHA-256 differs)", hint="restore it from a copy"
+            f"{path} is damaged or was replaced (its SHA-256 differs)", hint="restore it from a copy"
         )
     file = read_tensors(path, kind=KIND, version=VERSION)
     try:
         labels = file.meta["labels"]
         if labels != sorted(set(labels)) or any(known_name(label) != label for label in labels):
-            raise ValueError("names are not sorted, not different or not in normal form")
+            raise ValueError("names are not sorted, not unique or not in normal form")
         if len(labels) != record.classes:
             raise ValueError(f"it holds {len(labels)} classes, not {record.classes}")
         return checked_statistics(labels, file.tensors)
@@ -351,7 +352,7 @@ def read_base(folder: Path, record: BaseRecord) -> ClassStatistics:
 
 
 def checked_statistics(labels: list[str], arrays: Mapping[str, NDArray[Any]]) -> ClassStatistics:
-    """Return the statistics in a file that may come from anywhere, after checking every shape, type and value."""
+    """Return the statistics in an untrusted file, after checking every shape, type and value."""
     if not labels:
         return NO_CLASSES
     n, width = len(labels), arrays["means"].shape[-1]
@@ -366,7 +367,7 @@ def checked_statistics(labels: list[str], arrays: Mapping[str, NDArray[Any]]) ->
 
 
 def check_array(arrays: Mapping[str, NDArray[Any]], key: str, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-    """Refuse an array of another shape or type, and one that holds NaN or infinity."""
+    """Refuse an array with another shape or type, or with NaN or infinity."""
     found = arrays[key]
     if found.shape != shape or found.dtype != dtype:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The directory of a model: its database, the files beside it, and the order in which they change."""
+"""The directory of a model: its database, the files next to it, and the order in which they change."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ from fiveshot.recognizer.store.schema import (
 )
 from fiveshot.storage import FilePath, atomic_path, confirm_place, part_beside
 
-TIMEOUT = 10.0  # seconds that a second writer waits for the first, and an erase for readers
-PASSING = 0.1  # seconds that a change waits for readers that keep an earlier one from being erased
-PAUSE = 300.0  # seconds after which a change tries again what failed for want of more than patience
+TIMEOUT = 10.0  # seconds that a writer waits for another writer, and an erase for readers
+PASSING = 0.1  # seconds that a change waits for readers that block an earlier erase
+PAUSE = 300.0  # seconds to wait before a failed erase is tried again
 _OURS = re.compile(
     r"(base|adapter)-[0-9a-f]{16}\.safetensors|\.(base|adapter|model\.toml|confirmed\.txt)[^/]*\.part|"
-    r"\.tmp[0-9A-Za-z]{6}"  # safetensors' own, beside the file it writes
+    r"\.tmp[0-9A-Za-z]{6}"  # temporary files of safetensors
 )
 _log = logging.getLogger(__name__)
 
 
-class _InTheWayError(StorageError):
-    """A reader needs the log that is to be erased: a matter of time."""
+class _ReaderError(StorageError):
+    """A reader still needs the log that should be erased."""
 
 
 class ModelFolder:
-    """An open model directory. The database says what is in force; ``model.toml`` repeats it for people.
+    """An open model directory. The database is authoritative; ``model.toml`` repeats it for people.
 
-    A change writes new files first, commits, and only then replaces ``model.toml`` and deletes old files; what
-    a kill in between leaves undone is finished by the next writer. ``repair`` takes ``model.toml`` as it is, and
-    a database that has lost changes.
+    A change writes new files first, commits, and only then replaces ``model.toml`` and deletes old files. If the
+    process is killed in between, the next writer finishes the work. ``repair`` accepts a damaged ``model.toml``
+    and a database that has lost changes.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class ModelFolder:
         self.readonly = readonly
         self.lock = threading.RLock()
         self.timeout, self._is_closed = timeout, False
-        self._paused_until = 0.0  # when to finish in passing what failed before
-        self._in_doubt = False  # whether the log may hold a commit that was not confirmed
+        self._paused_until = 0.0  # when a failed erase is tried again
+        self._in_doubt = False  # whether the log may contain an unconfirmed commit
         if not repair:
             check_folder(path)
             manifest = read_manifest_file(path)
@@ -86,7 +86,7 @@ class ModelFolder:
                     self._check_manifest(manifest)
                     self._refuse_lost_changes(confirmed)
                 if not readonly:
-                    self.settle_in_passing()
+                    self.try_settle()
         except BaseException:
             self.connection.close()
             raise
@@ -104,9 +104,9 @@ class ModelFolder:
         return found
 
     def _require_in_place(self) -> None:
-        """Refuse to go on where the database at the path is not the one that was opened."""
+        """Refuse to continue if the database at the path is not the opened one."""
         self.connection.require_in_place(self.path)
-        if self.meta("id") != self.id:  # another one was written over the file itself
+        if self.meta("id") != self.id:  # the file itself was overwritten with another database
             raise replaced(self.path)
 
     def _is_outdated(self) -> bool:
@@ -114,7 +114,7 @@ class ModelFolder:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give a view of one state: what is committed meanwhile is not seen."""
+        """Give a view of one state, without changes that are committed in the meantime."""
         with self.lock:
             if self._is_outdated():
                 if not (self.path / DATABASE).exists():
@@ -136,14 +136,14 @@ class ModelFolder:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Give the one writer's transaction: all of it is stored, on the disk, when the block ends well."""
+        """Give the transaction of the only writer. When the block succeeds, all of it is on the disk."""
         if self.readonly:
             raise InputError(
-                f"{self.path} was opened to read only",
+                f"{self.path} was opened read-only",
                 hint="open it without readonly to change it",
                 code="readonly",
             )
-        with self._transaction("PRAGMA shrink_memory", "BEGIN IMMEDIATE") as connection:  # the id from the file
+        with self._transaction("PRAGMA shrink_memory", "BEGIN IMMEDIATE") as connection:  # the id in the file
             self._require_in_place()
             yield connection
             self.connection.require_in_place(self.path)
@@ -169,67 +169,67 @@ class ModelFolder:
                 raise found from error
 
     def meta(self, key: str) -> str | None:
-        """Return an entry of the database's own notes."""
+        """Return an entry of the table ``meta``."""
         row = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str | None) -> None:
-        """Note something within a transaction; None takes it away."""
+        """Set an entry of the table ``meta`` within a transaction; None deletes it."""
         if value is None:
             self.connection.execute("DELETE FROM meta WHERE key = ?", (key,))
         else:
             self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def unsettled(self) -> str | None:
-        """Return what has to follow the database: ``files``, or ``erase`` for free pages and the log too."""
+        """Return what is left to do after a commit: ``files``, or ``erase`` for free pages and the log as well."""
         with self.lock:
             return self.meta("unsettled")
 
     def confirm(self) -> None:
-        """Move what is committed out of the log, and note beside the database that it is there."""
+        """Move commits from the log to the database, and note the confirmed state in a file."""
         with self.lock:
-            with suppress(_InTheWayError):  # a reader needs the log: the next change moves it
+            with suppress(_ReaderError):  # a reader needs the log: the next change moves the commits
                 self._truncate_log(0)
-            with self.writing():  # one process at a time: the number never goes back
+            with self.writing():  # one process at a time, so that the number never decreases
                 write_confirmed(self.path, Confirmed(self.id, state_number(self.meta("state"))))
 
-    def confirm_in_passing(self) -> None:
-        """Do so after a change, which is stored in any case: where it cannot be done, the next change does it."""
+    def try_confirm(self) -> None:
+        """Confirm after a change. The change is stored in any case; if this fails, the next change confirms it."""
         try:
             self.confirm()
         except (FiveshotError, OSError, sqlite3.Error) as error:
             _log.warning("a change of %s is stored, but %s could not be written: %s", self.path, CONFIRMED, error)
 
     def settle(self, patience: float | None = None) -> None:
-        """Let the files follow the database and, after forgetting, leave no free page and no log behind.
+        """Update the files after a commit. After forgetting, also erase free pages and the log.
 
-        ``patience`` is how many seconds to wait for readers that need the log; ``TIMEOUT`` unless given.
+        ``patience`` is the number of seconds to wait for readers that need the log; by default ``TIMEOUT``.
         """
         with self.lock:
             try:
-                self._let_files_follow(TIMEOUT if patience is None else patience)
-            except _InTheWayError as error:
+                self._update_files(TIMEOUT if patience is None else patience)
+            except _ReaderError as error:
                 raise self._traces_remain(error, "opened or changed") from error
             except LostModelError:
                 raise
             except (FiveshotError, OSError, sqlite3.Error) as error:
                 self._paused_until = time.monotonic() + PAUSE
-                reason = error.__cause__ or error  # a transaction's own message would say that nothing is stored
+                reason = error.__cause__ or error  # the message of a transaction would say that nothing is stored
                 when = f"opened, or changed more than {PAUSE / 60:.0f} minutes from now"
                 raise self._traces_remain(reason, when) from error
             self._paused_until = 0.0
 
     def _traces_remain(self, reason: BaseException, when: str) -> StorageError:
         return StorageError(
-            f"traces of what was forgotten or replaced remain in the files of {self.path} ({reason})",
+            f"traces of forgotten or replaced data remain in the files of {self.path} ({reason})",
             hint=f"they are removed when the model is next {when}",
             code="not_erased",
         )
 
-    def settle_in_passing(self) -> None:
-        """Finish what an earlier change left undone, if that can be done now; if not, it is noted still.
+    def try_settle(self) -> None:
+        """Finish the work that an earlier change left, if that is possible now.
 
-        What failed for another reason than a reader is left alone for a while: each try may rewrite everything.
+        After a failure that no reader caused, wait for a while: each try may rewrite the whole database.
         """
         if self.unsettled() and time.monotonic() >= self._paused_until:
             try:
@@ -240,17 +240,17 @@ class ModelFolder:
                 _log.warning("%s", error)
 
     def _confirm_state(self) -> None:
-        """Commit the state in force again, over what a commit that was not confirmed left in the log.
+        """Commit the present state again, over an unconfirmed commit in the log.
 
-        Else that one might be found there after a crash, and name files that were deleted meanwhile.
+        Otherwise a crash could bring back the unconfirmed commit, which names files that are deleted by then.
         """
         with self.writing():
             self.set_meta("state", self.meta("state"))
         self._in_doubt = False
 
-    def _let_files_follow(self, patience: float) -> None:
+    def _update_files(self, patience: float) -> None:
         self._confirm_state()
-        with self.writing():  # nobody else is between writing a file and naming it in the database
+        with self.writing():  # no other process is between writing a file and naming it in the database
             state, pending, text = self.meta("state"), self.meta("unsettled"), self.meta("manifest") or ""
             write_manifest_file(self.path, text)
             for orphan in orphans(self.path, Manifest.from_toml(text)):
@@ -258,23 +258,23 @@ class ModelFolder:
         if pending == "erase":
             self._erase(patience)
         with self.writing():
-            if self.meta("state") == state:  # else another change may have left something since
+            if self.meta("state") == state:  # otherwise another change may have left work since
                 self.set_meta("unsettled", None)
                 self.set_meta("manifest_before", None)
         if pending == "erase":
-            with suppress(StorageError):  # the log holds no more than that
+            with suppress(StorageError):  # the log holds only that
                 self._truncate_log(0)
 
     def _erase(self, patience: float) -> None:
-        # First: a log that a reader needs would only grow by the whole database.
+        # Do this first: otherwise a log that a reader needs would grow by the whole database.
         left = self._truncate_log(patience)
         vacuum(self.connection, self.path / DATABASE)
         self._truncate_log(left)
 
     def _truncate_log(self, patience: float) -> float:
-        """Move the log into the database and cut it to zero bytes; return what is left of the patience.
+        """Move the log into the database and cut it to zero bytes; return the remaining seconds of patience.
 
-        Readers that are in the way are waited for.
+        Waits for readers that need the log.
         """
         began = time.monotonic()
         (usual,) = self.connection.execute("PRAGMA busy_timeout").fetchone()
@@ -283,18 +283,18 @@ class ModelFolder:
             while self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 if time.monotonic() - began > patience:
                     since = f"has been reading for more than {patience:.0f} s" if patience >= 1 else "is reading"
-                    raise _InTheWayError(f"another process {since}")
+                    raise _ReaderError(f"another process {since}")
                 time.sleep(0.01)
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {usual}")
         return max(0.0, patience - (time.monotonic() - began))
 
     def discard(self, files: Sequence[Path]) -> None:
-        """Delete files of a change that failed; one that the database names after all stays."""
+        """Delete the files of a failed change, except files that the database names."""
         if not files:
             return
-        # As the writer: nobody else is about to name a file of the same content. Where not even this can be
-        # done the files stay, and do no harm.
+        # Lock as the writer, so that no other process names a file of the same content. If this fails, the files
+        # stay and do no harm.
         with suppress(FiveshotError, OSError):
             if self._in_doubt:
                 self._confirm_state()
@@ -310,7 +310,7 @@ class ModelFolder:
             self.connection.close()
 
     def _refuse_lost_changes(self, confirmed: Confirmed | None) -> None:
-        if confirmed is None or confirmed.model != self.id:  # nothing is certain
+        if confirmed is None or confirmed.model != self.id:  # nothing was confirmed
             return
         error = lost_changes(self.path, confirmed, state_number(self.meta("state")))
         if error is not None:
@@ -321,7 +321,7 @@ class ModelFolder:
             wanted = self.meta("manifest")
             if found == wanted or sha256(found.encode()).hexdigest() == self.meta("manifest_before"):
                 return
-            found = read_manifest_file(self.path)  # a writer may just have replaced it
+            found = read_manifest_file(self.path)  # a writer may have replaced it just now
         raise StorageError(
             f"{self.path / MANIFEST} is not the one this model was made with", hint=REPAIR, code="damaged_manifest"
         )
@@ -334,7 +334,7 @@ def write_manifest_file(path: Path, text: str) -> None:
 
 
 def orphans(path: Path, manifest: Manifest) -> list[Path]:
-    """Return files of earlier states, and half-written ones, that a kill left behind."""
+    """Return files of earlier states and incomplete files that a killed process left behind."""
     wanted = {manifest.base.file, manifest.backbone.adapter}
     return sorted(file for file in path.iterdir() if _OURS.fullmatch(file.name) and file.name not in wanted)
 
@@ -350,7 +350,7 @@ def create_model(
 ) -> Manifest:
     """Write a model to a directory that does not exist yet, or is empty, and return its manifest.
 
-    It is made beside its place and moved there when it is complete.
+    It is written to a temporary directory and moved to its path when it is complete.
     """
     target = free_folder(path)
     work = part_beside(target)
@@ -389,7 +389,7 @@ def create_model(
 
 
 def free_folder(path: FilePath) -> Path:
-    """Return the place of a new model, or say why it cannot be there."""
+    """Return the path for a new model, or raise an error if it cannot be used."""
     target = Path(path).absolute()
     if not target.parent.is_dir():
         raise StorageError(
@@ -398,13 +398,13 @@ def free_folder(path: FilePath) -> Path:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         other = "choose another name, or remove it first"
         if (target / MANIFEST).is_file():
-            other = f"it is a model, and fiveshot learn teaches it more; for a new one {other}"
+            other = f"to teach this model more, use fiveshot learn; for a new model, {other}"
         raise StorageError(f"{target} exists already", hint=other, code="exists")
     return target
 
 
 def place_adapter(folder: Path, adapter: FilePath) -> tuple[str, str]:
-    """Copy an adapter into the folder of a model; return the name of the file there, and its SHA-256."""
+    """Copy an adapter into the folder of a model; return its file name and SHA-256."""
     content = file_sha256(Path(adapter))
     name = f"adapter-{content[:16]}.safetensors"
     with atomic_path(folder / name) as temporary:

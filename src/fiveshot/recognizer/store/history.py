@@ -1,4 +1,4 @@
-"""The append-only history of a model: what was done, what it takes to undo it, and of which class each row is."""
+"""The append-only history of a model: its changes, the data to undo them, and the class of each row."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 from fiveshot.values import HistoryEntry
 
-# A class was added, got more photos, lost some, got some from other classes or gave some to another, was removed,
-# or got another name.
+# A class was added, got new photos, lost photos, got photos from other classes, gave photos to another class, was
+# removed, or was renamed.
 Kind = Literal["added", "grown", "reduced", "came", "left", "removed", "renamed"]
 
 _ENTRY = "SELECT seq, at, action, undoable, undone_by, detail FROM history"
@@ -21,14 +21,14 @@ _ENTRY = "SELECT seq, at, action, undoable, undone_by, detail FROM history"
 
 @dataclass(frozen=True, eq=False)
 class ClassChange:
-    """What one change did to one class. ``base`` marks a change of the base file instead of a row.
+    """The effect of one change on one class. ``base`` marks a change of the base file instead of a row.
 
-    Statistics of a row follow from its photos, so none are here. Photos that a class lost without another getting
-    them stay rows, held by this.
+    Statistics of a row follow from its photos, so they are not stored here. Removed photos stay in the database
+    and belong to this entry.
     """
 
     kind: Kind
-    name: str  # afterwards; of a removed class the last one
+    name: str  # after the change; for a removed class its last name
     class_id: int | None = None
     base: bool = False
     old_name: str | None = None
@@ -36,11 +36,11 @@ class ClassChange:
     created: str | None = None  # of a removed row
     before: bytes | None = None  # statistics of a class that was removed from the base file
     id: int | None = None  # None until it is stored
-    touched: tuple[int, ...] = ()  # numbers of photos that were added, given to another class, or are to be held
+    touched: tuple[int, ...] = ()  # numbers of photos that were added, moved to another class or removed
 
 
 def timestamp() -> str:
-    """Return the present moment, in UTC, as the history notes it."""
+    """Return the present time in UTC, in the format of the history."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -86,7 +86,7 @@ def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> HistoryEntry
 
 
 def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
-    """Return what an entry did, in its order."""
+    """Return the changes of an entry, in order."""
     rows = connection.execute(
         "SELECT kind, name, class_id, base, old_name, photos, created, before, id "
         "FROM changes WHERE seq = ? ORDER BY id",
@@ -98,9 +98,9 @@ def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
 
 
 def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -> HistoryEntry | None:
-    """Return the last change that stands, whether it can be undone or not; None if none does.
+    """Return the last change that was not undone, even if it cannot be undone; None if there is none.
 
-    ``past_forget`` passes over classes and photos that were erased for good.
+    ``past_forget`` skips changes that erased classes or photos for good.
     """
     row = connection.execute(
         f"{_ENTRY} WHERE undone_by IS NULL AND action NOT IN ('undo', 'create', 'import') "
@@ -111,17 +111,17 @@ def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -
 
 
 def next_to_undo(connection: sqlite3.Connection) -> HistoryEntry | None:
-    """Return the change that an undo would take back; None if there is none, or it left no history."""
+    """Return the change that ``undo`` would revert; None if there is none, or it cannot be undone."""
     found = last_to_undo(connection)
     return found if found is not None and found.undoable else None
 
 
 def erase(connection: sqlite3.Connection, name: str, base: Iterable[str]) -> bool:
-    """Delete everything that the history holds of a class, and tell whether there was such a class.
+    """Delete everything about a class from the history; return whether there was such a class.
 
-    That is the class of this name, and those that had it when they ended; if there are neither, every class that
-    ever had the name and is gone. ``base`` are the names in the base file. An entry that touched other classes
-    too keeps those; ``drop_erased`` deletes an entry that touched no other class.
+    This includes the class of this name, and classes that had the name when they were deleted. If there are none,
+    it includes every deleted class that ever had the name. ``base`` are the names in the base file. An entry about
+    other classes as well keeps those; ``drop_erased`` deletes an entry about no other class.
     """
     lineages = read_lineages(connection, base)
     found = [one for one in lineages if one.name == name]
@@ -132,14 +132,14 @@ def erase(connection: sqlite3.Connection, name: str, base: Iterable[str]) -> boo
 
 
 def drop_erased(connection: sqlite3.Connection) -> None:
-    """Delete what the history cannot undo any more because classes or photos were erased."""
+    """Delete history that can no longer be undone because classes or photos were erased."""
     stands = "seq IN (SELECT seq FROM history WHERE undone_by IS NULL)"
     counted = "(SELECT COUNT(*) FROM photos WHERE held_by = changes.id)"
     connection.execute(f"UPDATE changes SET photos = {counted} WHERE kind = 'reduced' AND {stands}")
     connection.execute(f"DELETE FROM changes WHERE kind = 'reduced' AND photos = 0 AND {stands}")
     emptied = "kind IN ('grown', 'left') AND id NOT IN (SELECT change_id FROM touched)"
     connection.execute(f"DELETE FROM changes WHERE {emptied} AND {stands}")
-    # A move of which one side is gone leaves the photos where they are, in a class that it may have begun.
+    # If one side of a move is erased, the photos stay in their present class, which the move may have created.
     sides = [f"(SELECT seq FROM changes WHERE kind = '{kind}')" for kind in ("came", "left")]
     half = " OR ".join(f"seq IN {one} AND seq NOT IN {other}" for one, other in (sides, sides[::-1]))
     connection.execute(f"DELETE FROM changes WHERE kind IN ('came', 'left', 'added') AND ({half}) AND {stands}")
@@ -159,11 +159,11 @@ def drop_erased(connection: sqlite3.Connection) -> None:
 
 @dataclass(eq=False)
 class Lineage:
-    """One class through all its names; a base class with whatever was added to it at any time."""
+    """One class with all its names; for a base class, with everything that was ever added to it."""
 
-    name: str  # now, or the last one
+    name: str  # the present name, or the last one
     in_force: bool
-    names: set[str] = field(default_factory=set)  # all that the history knows
+    names: set[str] = field(default_factory=set)  # all names in the history
     changes: list[int] = field(default_factory=list)  # numbers of its rows in the history
 
 
@@ -181,7 +181,7 @@ class _Row(NamedTuple):
 
 
 def read_lineages(connection: sqlite3.Connection, base: Iterable[str]) -> list[Lineage]:
-    """Return the classes in force and those that the history alone knows; ``base``: the names in the base file."""
+    """Return the present classes and those that are only in the history; ``base``: the names in the base file."""
     rows = defaultdict[int, list[_Row]](list)
     for seq, *row in connection.execute("SELECT seq, id, kind, base, class_id, name, old_name FROM changes"):
         rows[seq].append(_Row(*row))
@@ -200,7 +200,7 @@ def read_lineages(connection: sqlite3.Connection, base: Iterable[str]) -> list[L
 
 
 class _Walk:
-    """A way back through the history that knows at every step which base class bears which name."""
+    """Walks back through the history and tracks the name of each base class at every step."""
 
     def __init__(self, base: dict[str, Lineage], learned: dict[int, Lineage]) -> None:
         self.found = [*base.values(), *learned.values()]
@@ -208,7 +208,7 @@ class _Walk:
         self._removed: dict[int, Lineage] = {}  # by the entry that removed them
 
     def before_undo(self, undid: int, rows: list[_Row]) -> None:
-        """Go back to where an entry was not undone yet."""
+        """Go back to the time before an entry was undone."""
         for row in rows:
             if row.base and row.kind == "renamed":
                 self._base[row.name] = self._taken(row.name_before)
@@ -216,7 +216,7 @@ class _Walk:
                 self._removed[undid] = self._taken(row.name)
 
     def before(self, seq: int, rows: list[_Row], *, stands: bool) -> None:
-        """Go back to before an entry, and note whose its rows are."""
+        """Go back to the time before an entry, and note the class of each of its rows."""
         for row in rows:
             if row.base and row.kind == "renamed":
                 self._base[row.name_before] = self._taken(row.name)
@@ -224,11 +224,11 @@ class _Walk:
                 is_back = seq in self._removed  # undone later
                 self._base[row.name] = self._removed.pop(seq) if is_back else self._new(row.name)
         for row in rows:
-            # A base class and a learned one never bear the same name at the same time.
+            # A base class and a learned class never have the same name at the same time.
             lineage = self._base.get(row.name_before)
             if lineage is None:
                 lineage = self._of_number(row)
-                if row.kind == ("removed" if stands else "added"):  # this ended it
+                if row.kind == ("removed" if stands else "added"):  # this entry deleted the class
                     lineage.name = row.name
             lineage.names |= {row.name, row.name_before}
             lineage.changes.append(row.id)
@@ -240,7 +240,7 @@ class _Walk:
         return self._learned[row.class_id]
 
     def _taken(self, name: str) -> Lineage:
-        # None: its rows were erased when a class of the same name was forgotten.
+        # None: its rows were erased when a class of the same name was forgotten
         return self._base.pop(name, None) or self._new(name)
 
     def _new(self, name: str) -> Lineage:

@@ -1,4 +1,4 @@
-"""What a model is made of: the text of ``model.toml``, read strictly and written in one form."""
+"""The manifest of a model, ``model.toml``: read strictly, always written in the same form."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ REPAIR = "restore it from a copy, or run: fiveshot check MODEL --repair"
 
 @dataclass(frozen=True)
 class BackboneRecord:
-    """Which network makes the features: enough to load it again and to tell whether it is the same one."""
+    """The network that computes the features: how to load it, and how to recognize it."""
 
     name: str
     width: int  # length of a feature vector
-    fingerprint: str  # SHA-256 of everything that decides the features
+    fingerprint: str  # SHA-256 of everything that the features depend on
     preprocessing: Mapping[str, Any] = field(default_factory=dict, hash=False)
     tokens: str = "own"
     last_blocks: int = 1
@@ -41,7 +41,7 @@ class BackboneRecord:
 
 @dataclass(frozen=True)
 class HeadRecord:
-    """Which head, with the values it has, and what it chose on the base session."""
+    """The head, its parameters, and the values that it chose on the base session."""
 
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -55,12 +55,12 @@ class BaseRecord:
     file: str = ""
     sha256: str = ""
     classes: int = 0
-    origin: str = ""  # SHA-256 of the first file: models that began with the same one can be merged
+    origin: str = ""  # SHA-256 of the original file: models with the same original base can be merged
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the owner of the model chose."""
+    """Options that the user chose for the model."""
 
     keep_photos: bool = False
     thumbnails: bool = True
@@ -68,7 +68,7 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant: a text such as ``"no"`` would count as yes."""
+        """Refuse wrong types: a text such as ``"no"`` would otherwise count as true."""
         for name in ("keep_photos", "thumbnails"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(
@@ -76,19 +76,19 @@ class Options:
                 )
         check_rate(self.false_rejection)
         if not is_number(self.seed, whole=True) or self.seed < 0:
-            raise InputError(f"seed={self.seed!r} is not a whole number from 0 on", hint="give one such as 0")
-        # Numbers of other libraries become Python's, as the manifest has them.
+            raise InputError(f"seed={self.seed!r} is not a whole number of at least 0", hint="give one such as 0")
+        # Numbers of other libraries become Python numbers, as in the manifest.
         object.__setattr__(self, "false_rejection", float(self.false_rejection))
         object.__setattr__(self, "seed", int(self.seed))
 
 
 def check_rate(rate: float) -> float:
-    """Return a false-rejection rate that makes sense, or say which do."""
+    """Return a valid false-rejection rate, or raise an error."""
     if not is_number(rate) or not 0 < rate < 1:
         in_percent = is_number(rate) and 1 <= rate < 100
         meant = f"for {rate:g} % give {rate / 100:g}; " if in_percent else ""
         raise InputError(
-            f"false_rejection={rate!r} is not a number between 0 and 1, both left out",
+            f"false_rejection={rate!r} is not a number between 0 and 1 (both excluded)",
             hint=f"{meant}the default is 0.05",
         )
     return rate
@@ -107,12 +107,12 @@ class Manifest:
     head: HeadRecord
     base: BaseRecord = BaseRecord()
     options: Options = Options()
-    rejection: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the base; empty: from the shots
+    rejection: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the base; may be empty
     made_with: str = f"fiveshot {__version__}"
     format: int = FORMAT
 
     def with_base(self, base: BaseRecord) -> Manifest:
-        """Return the manifest of the same model with another base file; where it came from stays."""
+        """Return the manifest of the same model with another base file; the original base stays noted."""
         return replace(self, base=replace(base, origin=self.base.origin or base.sha256))
 
     def to_toml(self) -> str:
@@ -126,10 +126,10 @@ class Manifest:
 
     @classmethod
     def from_toml(cls, text: str, *, where: object = MANIFEST) -> Manifest:
-        """Read what ``to_toml`` wrote; another format, damage and unknown entries are refused."""
+        """Read the text of ``to_toml``; refuse another format, damage and unknown entries."""
         try:
             values = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # the second where it is nested without end
+        except (ValueError, RecursionError) as error:  # the second for very deep nesting
             raise _damaged(where, str(error)) from error
         found = values.get("format")
         if isinstance(found, int) and found != FORMAT:
@@ -150,7 +150,7 @@ class Manifest:
 
 @cache
 def _strict_converter() -> Converter:
-    """Return a converter that refuses unknown entries; mappings are JSON texts, as ``to_toml`` writes them."""
+    """Return a converter that refuses unknown entries. Mappings are JSON texts, as in ``to_toml``."""
     converter = make_converter(forbid_extra_keys=True)
     converter.register_structure_hook_func(
         _is_mapping, lambda text, _: converter.structure(json.loads(text), dict)
@@ -159,7 +159,7 @@ def _strict_converter() -> Converter:
 
 
 def _entries(values: Mapping[str, Any]) -> set[str]:
-    """Return the names of all entries, those in a section with its name."""
+    """Return the names of all entries, with the name of their section."""
     inner = {f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value}
     return {*values, *inner}
 
@@ -172,7 +172,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         value = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text.replace("\x7f", "\\u007f")  # the other escapes of JSON are TOML's
+    return text.replace("\x7f", "\\u007f")  # TOML has the other escapes of JSON
 
 
 def _damaged(where: object, reason: str) -> StorageError:
@@ -182,7 +182,7 @@ def _damaged(where: object, reason: str) -> StorageError:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse what is not the directory of a model."""
+    """Refuse a path that is not the directory of a model."""
     make = "make one with: fiveshot new MODEL"
     if not path.exists():
         near = similar_name(path.name, _models_beside(path))
@@ -191,7 +191,7 @@ def check_folder(path: Path) -> None:
     if not path.is_dir():
         raise StorageError(
             f"{path} is a file, and a model is a directory",
-            hint="an exported one is taken in with: fiveshot import FILE MODEL",
+            hint="to import an exported model: fiveshot import FILE MODEL",
             code="no_model",
         )
     if not (path / MANIFEST).is_file():
@@ -206,13 +206,13 @@ def _models_beside(path: Path) -> list[str]:
 
 
 def read_manifest_file(path: Path) -> str:
-    """Return the text of ``model.toml``; a damaged or newer one is refused."""
+    """Return the text of ``model.toml``; refuse a damaged or newer one."""
     file = path / MANIFEST
     try:
         text = file.read_bytes().decode()
     except OSError as error:
         raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError:
-        text = "\0"  # not TOML: refused below as any other damage
+        text = "\0"  # not TOML: refused below like any other damage
     Manifest.from_toml(text, where=file)
     return text

@@ -1,4 +1,4 @@
-"""Classes and photos as they are stored: the records, their bytes and check sums, and the rows of the database."""
+"""Stored classes and photos: the records, their bytes and checksums, and the rows of the database."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from fiveshot.recognizer.store.manifest import Options
 Floats = NDArray[np.float32]
 CHECK = "run: fiveshot check MODEL, or restore the model from a copy"
 MAX_THUMBNAIL = 1 << 18  # bytes
-MAX_KEPT_PHOTO = 1 << 28  # bytes of one kept photo,
-MAX_KEPT_CLASS = 1 << 31  # of those of a class,
-MAX_KEPT_MODEL = 1 << 35  # and of the database that they are to be added to, its history included
-PhotoFacts = tuple[int, str, str, int, int]  # number, date, digest, whether a small copy and the file are there
-LITTLE = np.dtype("<f4")  # as numbers lie in the database, on every machine
+MAX_KEPT_PHOTO = 1 << 28  # limits in bytes: of one stored photo,
+MAX_KEPT_CLASS = 1 << 31  # of the stored photos of a class,
+MAX_KEPT_MODEL = 1 << 35  # and of the database with its history, before photos are added
+PhotoFacts = tuple[int, str, str, int, int]  # number, date, digest, whether a small copy and the file are stored
+LITTLE = np.dtype("<f4")  # the number format of the database, on every machine
 _CLASS = "SELECT id, name, base, created, changed, count, digest, mean, factor FROM classes"
 
 
 @dataclass(frozen=True, eq=False)
 class PhotoRecord:
-    """A photo that was learned: its feature, and as much of the picture as the owner wants kept.
+    """A learned photo: its feature and, depending on the options of the model, its picture.
 
     Attributes
     ----------
     sha256 : str
-        Digest of the file that was given, which tells the same file learned twice.
+        Digest of the given file. It shows whether a file is learned twice.
     feature : ndarray of shape (d,)
-        What the backbone made of it.
+        The feature from the backbone.
     thumbnail : bytes or None
         A small copy.
     original : bytes or None
-        The file, or a copy of it without metadata as the service keeps it; ``photo_digest`` guards its bytes.
+        The file, or a copy of it without metadata if the service stored it; ``photo_digest`` protects its bytes.
     added : str
         When it was learned, in UTC.
     id : int or None
         Its number in the database; None until it is stored.
     name : str
-        To speak of it while it is learned; not stored.
+        Name for messages during learning; not stored.
     box : Box or None
-        The part of the file that was looked at; not stored.
+        The part of the file that was used; not stored.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class PhotoRecord:
 
 @dataclass(frozen=True, eq=False)
 class ClassRecord:
-    """A class with everything that is known about it; ``base`` marks what was added to a base class."""
+    """A class with all its data; ``base`` marks photos that were added to a base class."""
 
     name: str
     summary: ClassSummary
@@ -84,7 +84,7 @@ class ClassRecord:
 
 
 def photo_id(number: int) -> str:
-    """Return the id that people see.
+    """Return the id that users see.
 
     >>> photo_id(17)
     'p17'
@@ -98,7 +98,7 @@ def photo_features(photos: Sequence[PhotoRecord]) -> Floats:
 
 
 def kept_photos(photos: Iterable[PhotoRecord], options: Options) -> tuple[PhotoRecord, ...]:
-    """Return photos without the pictures that the owner of the model does not want kept."""
+    """Return photos without the pictures that the model does not store."""
     return tuple(
         replace(
             photo,
@@ -110,12 +110,12 @@ def kept_photos(photos: Iterable[PhotoRecord], options: Options) -> tuple[PhotoR
 
 
 def number_bytes(values: Floats) -> bytes:
-    """Return the numbers as they are stored: 32-bit floats, little-endian, row after row."""
+    """Return numbers in the stored format: 32-bit floats, little-endian, row after row."""
     return np.ascontiguousarray(values, dtype=LITTLE).tobytes()
 
 
 def stored_numbers(data: bytes, width: int) -> Floats:
-    """Return stored numbers as rows of ``width``, (n, width), not to be written to; another length is damage."""
+    """Return stored numbers as a read-only array (n, width); a wrong length is damage."""
     if len(data) % (4 * width):
         raise StorageError(f"{len(data)} bytes of numbers do not make rows of {width}")
     rows: Floats = np.frombuffer(data, dtype=LITTLE).astype(np.float32, copy=False).reshape(-1, width)
@@ -123,14 +123,14 @@ def stored_numbers(data: bytes, width: int) -> Floats:
 
 
 def photo_digest(photo: PhotoRecord) -> bytes:
-    """Return a check sum over all that is stored of a photo, the original among it where one is kept."""
+    """Return a checksum of all stored data of a photo, including the original if it is stored."""
     kept = () if photo.original is None else (photo.original,)
     return digest(number_bytes(photo.feature), photo.thumbnail, *kept)
 
 
 def digest(*parts: bytes | None) -> bytes:
-    """Return a check sum over parts of known order; a missing part differs from an empty one."""
-    sum_ = hashlib.sha256()  # which most processors have instructions for
+    """Return a checksum of parts in a fixed order; a missing part differs from an empty one."""
+    sum_ = hashlib.sha256()  # most processors have instructions for SHA-256
     for part in parts:
         sum_.update(b"-" if part is None else b"%d:" % len(part))
         sum_.update(part or b"")
@@ -138,13 +138,13 @@ def digest(*parts: bytes | None) -> bytes:
 
 
 def summary_to_bytes(summary: ClassSummary) -> bytes:
-    """Return mean and factor as bytes that ``summary_from_bytes`` reads back to the bit."""
+    """Return mean and factor as bytes, exactly reversible by ``summary_from_bytes``."""
     arrays = {"mean": summary.mean, "factor": summary.factor}
     return save({key: np.ascontiguousarray(array) for key, array in arrays.items()})
 
 
 def summary_from_bytes(count: int, data: bytes) -> ClassSummary:
-    """Read what ``summary_to_bytes`` wrote of a class of so many photos."""
+    """Read the bytes of ``summary_to_bytes`` for a class with this number of photos."""
     try:
         arrays = load(data)
         return ClassSummary(count, arrays["mean"], arrays["factor"])
@@ -161,7 +161,7 @@ class Tables:
     state: int = 1  # that rows are written in
 
     def insert_class(self, record: ClassRecord) -> ClassRecord:
-        """Store a class that is not stored yet, under its own number where it has one, with its photos."""
+        """Store a new class with its photos, under its own number if it has one."""
         row = self.connection.execute(
             "INSERT INTO classes (id, base, name, created, changed, count, digest, mean, factor) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -192,7 +192,7 @@ class Tables:
         self.connection.execute("DELETE FROM classes WHERE id = ?", (number,))
 
     def read_class(self, number: int, *, originals: bool = False) -> ClassRecord:
-        """Return a class with its photos and their small copies; the kept photos themselves where asked for."""
+        """Return a class with its photos and their small copies; on request also the stored photos themselves."""
         record = self.class_alone(number)
         return replace(record, photos=tuple(self.read_photos(number, originals=originals)))
 
@@ -200,11 +200,11 @@ class Tables:
         """Return a class without its photos."""
         row = self.connection.execute(f"{_CLASS} WHERE id = ?", (number,)).fetchone()
         if row is None:
-            raise StorageError(f"class number {number} is not in the model any more", hint="open the model again")
+            raise StorageError(f"class number {number} is no longer in the model", hint="open the model again")
         return class_of(row)
 
     def insert_photos(self, class_number: int, photos: Iterable[PhotoRecord]) -> tuple[PhotoRecord, ...]:
-        """Store photos of a class in their order; more bytes of kept photos than a model holds are refused."""
+        """Store photos of a class in order; refuse more bytes of photos than a model may hold."""
         photos, stored = tuple(photos), []
         self._check_room(class_number, [len(photo.original) for photo in photos if photo.original is not None])
         for photo in photos:
@@ -242,33 +242,33 @@ class Tables:
                 in_model,
                 MAX_KEPT_MODEL,
                 "a model of {} MB",
-                "forget classes without history, or begin another model",
+                "forget classes for good, or create another model",
             ),
         ):
             if size > limit:
                 raise InputError(
-                    f"{text.format(f'{size / 1e6:,.0f}')} is too large where photos are kept: "
+                    f"{text.format(f'{size / 1e6:,.0f}')} is too large for stored photos: "
                     f"the limit is {limit / 1e6:,.0f} MB",
                     hint=f"{hint}; nothing was stored",
                     code="too_much_kept",
                 )
 
     def give_photos(self, class_number: int, photos: Iterable[int]) -> None:
-        """Give photos to a class; they keep their numbers."""
+        """Move photos to a class; they keep their numbers."""
         rows = [(class_number, photo) for photo in photos]
         self.connection.executemany("UPDATE photos SET class_id = ?, held_by = NULL WHERE id = ?", rows)
 
     def return_photos(self, change: int, class_number: int) -> int:
-        """Give photos that the history holds back to their class; return how many they are."""
+        """Restore removed photos from the history to their class; return their number."""
         query = "UPDATE photos SET class_id = ?, held_by = NULL WHERE held_by = ?"
         return self.connection.execute(query, (class_number, change)).rowcount
 
     def delete_photos(self, photos: Iterable[int]) -> None:
-        """Delete photos and, by the foreign keys, their pictures and what the history knows of them."""
+        """Delete photos and, by the foreign keys, their pictures and their history."""
         self.connection.executemany("DELETE FROM photos WHERE id = ?", [(photo,) for photo in photos])
 
     def find_photo(self, photo: int) -> tuple[int | None, int | None] | None:
-        """Return the class of a photo, or the change that holds it; None for one that is not there."""
+        """Return the class of a photo, or the change that removed it; None if there is no such photo."""
         query = "SELECT class_id, held_by FROM photos WHERE id = ?"
         found: tuple[int | None, int | None] | None = self.connection.execute(query, (photo,)).fetchone()
         return found
@@ -276,7 +276,7 @@ class Tables:
     def read_photos(
         self, number: int, *, originals: bool = False, owner: Literal["class_id", "held_by"] = "class_id"
     ) -> Iterator[PhotoRecord]:
-        """Yield the photos of a class, or those that a change holds, one by one in the order of their numbers."""
+        """Yield the photos of a class, or those that a change removed, in the order of their numbers."""
         rows = self.connection.execute(
             f"SELECT id, sha256, added, feature, thumbnail, {'original' if originals else 'NULL'} FROM photos "
             f"LEFT JOIN images ON photo_id = photos.id WHERE {owner} = ? ORDER BY id",
@@ -293,23 +293,23 @@ def class_rows(connection: sqlite3.Connection, *, since: int = 0) -> list[tuple[
     """Return the rows of the classes changed after a state, for ``class_of``."""
     if not since:
         return connection.execute(f"{_CLASS} ORDER BY id").fetchall()
-    # The sign keeps SQLite from going through all classes in the order of their numbers, to save the sorting.
+    # The sign stops SQLite from reading all classes in the order of their numbers to avoid sorting.
     return connection.execute(f"{_CLASS} WHERE changed > ? ORDER BY +id", (since,)).fetchall()
 
 
 def class_of(row: tuple[Any, ...]) -> ClassRecord:
-    """Return the class in a row, without its photos; damage is refused."""
+    """Return the class in a row, without its photos; refuse damage."""
     number, name, base, created, changed, count, checksum, mean, factor = row
     if digest(str(count).encode(), mean, factor) != checksum:
         raise StorageError(f"the statistics of the class {name!r} are damaged", hint=CHECK)
-    # A head may keep statistics of longer vectors than the features are: the mean says how long.
+    # The statistics of a head may be of longer vectors than the features: the mean has their length.
     width = len(mean) // 4
     summary = ClassSummary(count, stored_numbers(mean, width)[0], stored_numbers(factor, width))
     return ClassRecord(name, summary, base=bool(base), created=created, id=number, changed=changed)
 
 
 def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: int) -> bytes | None:
-    """Return one small copy of a class, counted from 0, without reading the other ones or any kept photo."""
+    """Return one small copy of a class, counted from 0, without reading other pictures."""
     row = connection.execute(
         "SELECT CASE WHEN length(thumbnail) <= ? THEN thumbnail END "
         "FROM photos JOIN images ON photo_id = photos.id "
@@ -320,7 +320,7 @@ def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: in
 
 
 def photo_facts(connection: sqlite3.Connection, class_number: int) -> list[PhotoFacts]:
-    """Return number, date and digest of the photos of a class, and whether a small copy and the file were kept."""
+    """Return number, date and digest of the photos of a class, and whether a small copy and the file exist."""
     rows = connection.execute(
         "SELECT id, added, sha256, typeof(thumbnail) = 'blob', typeof(original) = 'blob' FROM photos "
         "LEFT JOIN images ON photo_id = photos.id WHERE class_id = ? ORDER BY id",
@@ -330,7 +330,7 @@ def photo_facts(connection: sqlite3.Connection, class_number: int) -> list[Photo
 
 
 def read_picture(connection: sqlite3.Connection, photo: int, *, kept: bool = False) -> bytes | None:
-    """Return the small copy of a photo that is in a class, or the file itself where it was kept."""
+    """Return the small copy of a photo in a class, or the file itself if it is stored."""
     row = connection.execute(
         f"SELECT {'original' if kept else 'thumbnail'} FROM photos JOIN images ON photo_id = photos.id "
         "WHERE photos.id = ? AND class_id IS NOT NULL",
@@ -340,7 +340,7 @@ def read_picture(connection: sqlite3.Connection, photo: int, *, kept: bool = Fal
 
 
 def decide(connection: sqlite3.Connection, class_number: int, photos: Iterable[int], finding: str) -> None:
-    """Note that somebody wants photos where they are, with the number of photos that their class has."""
+    """Note that a user keeps photos in their class, with the number of photos of the class."""
     connection.executemany(
         "INSERT OR REPLACE INTO kept SELECT ?, id, ?, count FROM classes WHERE id = ?",
         [(photo, finding, class_number) for photo in photos],
@@ -348,9 +348,10 @@ def decide(connection: sqlite3.Connection, class_number: int, photos: Iterable[i
 
 
 def read_kept(connection: sqlite3.Connection) -> frozenset[int]:
-    """Return the photos that somebody wants where they are.
+    """Return the photos that a user keeps in their class.
 
-    That holds as long as the photo is in that class, and the class has neither twice nor half as many photos now.
+    This is valid while the photo is in that class, and the class has more than half and less than twice as many
+    photos.
     """
     rows = connection.execute(
         "SELECT photo_id FROM kept JOIN photos ON photos.id = photo_id AND photos.class_id = kept.class_id "
@@ -361,7 +362,7 @@ def read_kept(connection: sqlite3.Connection) -> frozenset[int]:
 
 
 def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:
-    """Return how many photos of a class have a small copy, without reading one."""
+    """Return how many photos of a class have a small copy, without reading any."""
     joined = "photos JOIN images ON photo_id = photos.id"
     query = f"SELECT COUNT(thumbnail) FROM {joined} WHERE class_id = ?"
     (count,) = connection.execute(query, (class_number,)).fetchone()
@@ -369,9 +370,9 @@ def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:
 
 
 def count_pictures(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
-    """Return by class how many photos have a small copy, and how many were kept themselves."""
+    """Return by class how many photos have a small copy, and how many are stored themselves."""
     joined = "images JOIN photos ON photos.id = photo_id"
-    # The type of a value is known without the value: no kept photo is read to be counted.
+    # SQLite knows the type of a value without reading it: no stored photo is read.
     small, whole = (f"SUM(typeof({column}) = 'blob')" for column in ("thumbnail", "original"))
     query = f"SELECT class_id, {small}, {whole} FROM {joined} WHERE class_id IS NOT NULL GROUP BY class_id"
     return {number: (small, whole) for number, small, whole in connection.execute(query)}
@@ -379,9 +380,9 @@ def count_pictures(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class ClassPhotos:
-    """The photos of a stored class without their pictures, in the order of their features, not of learning.
+    """The photos of a stored class without their pictures, sorted by their features.
 
-    So whatever is computed of them depends on the photos alone, to the bit.
+    So every result depends only on the photos, to the last bit.
     """
 
     ids: tuple[int, ...]  # (n,)
@@ -410,7 +411,7 @@ def read_features(
 
 
 def photo_summary(embed: Callable[[Floats], Floats], features: Floats) -> ClassSummary:
-    """Return the statistics of a class's photos: the same bits in whatever order they come.
+    """Return the statistics of a class's photos: the same bits in every order of the photos.
 
     >>> X = np.float32([[1, 2], [3, 5], [4, 4]])
     >>> one, other = (photo_summary(lambda rows: rows, rows) for rows in (X, X[::-1]))

@@ -1,4 +1,4 @@
-"""The database of a model: tables with checks, durable connections, and whether it is still the one there was."""
+"""The database of a model: tables with checks, durable connections, and a check that it was not replaced."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from urllib.parse import quote
 from fiveshot.errors import StorageError
 
 DATABASE = "classes.sqlite"
-APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
+APPLICATION = 0x35534F54  # "5SOT": marks our databases
 SCHEMA_VERSION = 5
-_NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file beside it
-# The commit is in the log and was not confirmed: if the process dies now, the next one may find it there.
+_NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file next to it
+# The commit is in the log but was not confirmed: if the process dies now, the next one may find it there.
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 _NOT_WRITTEN = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, _NO_INDEX, *_NOT_SYNCED)
-_NO_TEMPORARY_FILE = "temp_store = MEMORY"  # what is about to be deleted gets into no other file
-UNCONFIRMED = "unconfirmed"  # code of the error for a change that may or may not be stored
+_NO_TEMPORARY_FILE = "temp_store = MEMORY"  # deleted data never get into another file
+UNCONFIRMED = "unconfirmed"  # error code of a change that may or may not be stored
 PAGE_SIZE = 8192  # the feature of a photo fits one page, up to some 2,000 values
 
 SCHEMA = """
@@ -104,14 +104,14 @@ GONE, REPLACED = "model_gone", "model_replaced"
 
 
 def create_database(path: Path) -> sqlite3.Connection:
-    """Make an empty database in a folder that nobody else sees yet."""
+    """Make an empty database in a folder that no other process uses yet."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         connection.execute("PRAGMA journal_mode = WAL")
         _prepare(connection)
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA_VERSION};"
-        connection.executescript(f"BEGIN; {marks} {SCHEMA} COMMIT;")  # one wait for the disk, not one a statement
+        connection.executescript(f"BEGIN; {marks} {SCHEMA} COMMIT;")  # waits for the disk only once
     except BaseException:
         connection.close()
         raise
@@ -119,9 +119,9 @@ def create_database(path: Path) -> sqlite3.Connection:
 
 
 def vacuum(connection: sqlite3.Connection, path: Path) -> None:
-    """Rewrite the database without free pages and without what lies unused in others."""
-    # A copy in memory would take as much as the database. SQLite's temporary file loses its name before
-    # anything is written, so that a kill leaves none of it, and holds what is still in force alone.
+    """Rewrite the database without free pages and without unused bytes in other pages."""
+    # A copy in memory would be as large as the database. SQLite deletes the name of its temporary file before it
+    # writes, so a killed process leaves no file behind. The file holds only present data.
     connection.execute("PRAGMA temp_store = FILE")
     try:
         connection.execute("VACUUM")
@@ -137,13 +137,13 @@ def vacuum(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _temporary_folder() -> str:
-    """Return where SQLite puts its temporary files."""
+    """Return the folder of SQLite's temporary files."""
     named = (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), "/var/tmp", "/usr/tmp", "/tmp")
     return next((one for one in named if one and os.access(one, os.W_OK | os.X_OK)), ".")
 
 
 def open_database(path: Path, *, readonly: bool, timeout: float) -> ModelConnection:
-    """Open the database of a model; what is missing, foreign, damaged or newer is refused."""
+    """Open the database of a model; refuse one that is missing, foreign, damaged or newer."""
     if not path.is_file():
         raise StorageError(f"no such file: {path}", hint="the model is incomplete: restore it from a copy")
     try:
@@ -181,11 +181,11 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def storage_error(
-    path: Path, error: sqlite3.Error, *, afterwards: str = "the model is as it was before", in_doubt: bool = True
+    path: Path, error: sqlite3.Error, *, afterwards: str = "the model is unchanged", in_doubt: bool = True
 ) -> StorageError:
-    """Return an error of the database in words that say what to do, and what there is ``afterwards``.
+    """Return a database error with a hint what to do; ``afterwards`` describes the state of the model.
 
-    ``in_doubt``: a change that the disk did not confirm may be there nevertheless.
+    ``in_doubt``: the disk did not confirm a change, but it may be stored.
     """
     code, folder = _code(error), path.parent
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -193,13 +193,13 @@ def storage_error(
             f"another process is writing to {folder}", hint="wait until it is done and try again", code="busy"
         )
     if code == sqlite3.SQLITE_CANTOPEN and not os.access(folder, os.W_OK):
-        return StorageError(f"cannot write to {folder}: it is read-only, or not yours", hint=afterwards)
+        return StorageError(f"cannot write to {folder}: it is read-only or not writable", hint=afterwards)
     if code == sqlite3.SQLITE_CANTOPEN:
-        return StorageError(f"cannot open {path}: no permission, or a log beside it that cannot be read from here")
+        return StorageError(f"cannot open {path}: no permission, or its log cannot be read")
     if in_doubt and _extended(error) in _NOT_SYNCED:
         return StorageError(
             f"the disk did not confirm the change of {path} ({error}): it may or may not be stored",
-            hint="run: fiveshot check MODEL, and look at what the model holds before you repeat the change",
+            hint="run fiveshot check MODEL, and look at the model before you repeat the change",
             code=UNCONFIRMED,
         )
     if _is_full(path, error):
@@ -211,7 +211,7 @@ def storage_error(
             hint=afterwards,
         )
     if code == sqlite3.SQLITE_READONLY:
-        return StorageError(f"cannot write {path}: it is read-only, or was opened so", hint=afterwards)
+        return StorageError(f"cannot write {path}: it is read-only, or was opened read-only", hint=afterwards)
     if isinstance(error, sqlite3.IntegrityError):
         return StorageError(f"{path} refused the change ({error})", hint=afterwards)
     return StorageError(
@@ -220,26 +220,26 @@ def storage_error(
 
 
 def _extended(error: sqlite3.Error) -> int:
-    """Return SQLite's number for an error; -1 for one that the Python module raised by itself."""
+    """Return SQLite's number for an error; -1 for an error of the Python module."""
     return getattr(error, "sqlite_errorcode", -1)
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return the primary part of that number."""
+    """Return the primary part of SQLite's number for an error."""
     return _extended(error) & 0xFF
 
 
 def _is_full(path: Path, error: sqlite3.Error) -> bool:
-    # SQLite says so of its own files, but not of the index of its log.
+    # SQLite reports this for its files, but not for the index of its log.
     if _extended(error) != _NO_INDEX:
         return _code(error) == sqlite3.SQLITE_FULL
-    folder = next(parent for parent in path.parents if parent.exists())  # that of a model to be may be gone
+    folder = next(parent for parent in path.parents if parent.exists())  # the folder of a new model may be gone
     return not shutil.disk_usage(folder).free
 
 
 def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
-    # A reader of a write-ahead log needs the log's index beside it; only where none can be written, and no
-    # log holds changes that would be overlooked, is the database taken as one that nobody changes.
+    # A reader of a write-ahead log needs the log's index next to it. The database is opened as unchanging only if
+    # no index can be written and no log holds changes.
     look, file = look_of(path), file_number(path)
     settled = not look[-1]
     modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
@@ -263,7 +263,7 @@ def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
             if mode == modes[-1] or not (unwritable or _extended(error) == _NO_INDEX):
                 raise
         else:
-            if file_number(path) != file:  # which of the two was opened nobody can tell
+            if file_number(path) != file:  # it is not known which of the two was opened
                 connection.close()
                 raise StorageError(f"{path} was replaced while it was opened", hint="try again", code="changed")
             return connection
@@ -273,8 +273,8 @@ def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
 def _prepare(connection: sqlite3.Connection) -> None:
     for setting in (
         "foreign_keys = ON",
-        "synchronous = FULL",  # a commit is on the disk before it is acknowledged
-        "secure_delete = ON",  # what is deleted is overwritten with zeros
+        "synchronous = FULL",  # a commit is on the disk before the call returns
+        "secure_delete = ON",  # deleted data are overwritten with zeros
         _NO_TEMPORARY_FILE,
         "trusted_schema = OFF",
         "cell_size_check = ON",
@@ -283,7 +283,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def look_of(path: Path) -> tuple[int, ...]:
-    """Return what changes when a database does: its file's number, size and time, and last the size of its log."""
+    """Return values that change with the database: number, size and time of its file, and the size of its log."""
     log = path.with_name(f"{path.name}-wal")
     try:
         found = path.stat()
@@ -293,7 +293,7 @@ def look_of(path: Path) -> tuple[int, ...]:
 
 
 class LostModelError(StorageError):
-    """Raised when the folder of an open model was removed or replaced; nothing was written to the new one.
+    """Raised when the folder of an open model was removed or replaced. Nothing was written to the new folder.
 
     ``code`` is ``model_gone`` or ``model_replaced``.
 
@@ -316,24 +316,24 @@ class LostModelError(StorageError):
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is nothing at the path any more; else there is another model."""
+        """Whether the path is empty; otherwise another model is there."""
         return self.code == GONE
 
 
 class ModelConnection(sqlite3.Connection):
-    """A connection that knows which file it has open. SQLite makes the same comparison before it deletes a log."""
+    """A connection that knows which file it opened. SQLite makes the same comparison before it deletes a log."""
 
     path: Path
     file: tuple[int, int] | None  # device and inode
-    # Of the database before it was opened, where it is read without a lock: in a folder where none can be written.
+    # State of the file before it was opened without a lock, in a folder where no lock can be written.
     look: tuple[int, ...] | None = None
 
     def is_outdated(self) -> bool:
-        """Tell whether somebody changed a database that is read without a lock: what is read may be torn."""
+        """Return whether a database that is read without a lock was changed; the data may be inconsistent."""
         return self.look is not None and look_of(self.path) != self.look
 
     def require_in_place(self, folder: Path) -> None:
-        """Refuse a database that was removed, moved away or replaced since it was opened."""
+        """Refuse a database that was removed, moved or replaced since it was opened."""
         try:
             number = file_number(self.path)
         except OSError as error:
@@ -343,14 +343,14 @@ class ModelConnection(sqlite3.Connection):
 
 
 def changed_meanwhile(path: Path) -> StorageError:
-    """Return the error for what was read from an outdated connection."""
+    """Return the error for a read from an outdated connection."""
     return StorageError(
-        f"{path} was changed while it was read, and there was no room for a lock", hint="try again", code="changed"
+        f"{path} was changed while it was read, and no lock could be written", hint="try again", code="changed"
     )
 
 
 def file_number(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a file; None where there is no file."""
+    """Return device and inode of a file; None if there is no file."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -359,16 +359,16 @@ def file_number(path: Path) -> tuple[int, int] | None:
 
 
 def gone(folder: Path) -> LostModelError:
-    """Return the error for a folder that is not there any more."""
+    """Return the error for a folder that no longer exists."""
     return LostModelError(
-        f"the model {folder} was removed or moved away while it was open",
-        hint="nothing was stored: put it back, or open it where it is now",
+        f"the model {folder} was removed or moved while it was open",
+        hint="nothing was stored: move it back, or open it at its new path",
         code=GONE,
     )
 
 
 def replaced(folder: Path) -> LostModelError:
-    """Return the error for a folder that holds another database by now."""
+    """Return the error for a folder that holds another database now."""
     return LostModelError(
         f"the model {folder} was replaced while it was open",
         hint="nothing was stored: open the model that is there now",

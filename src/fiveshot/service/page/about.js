@@ -1,4 +1,4 @@
-// One class: its photos, which can be removed and moved, its name, and forgetting it.
+// One class: remove and move its photos, rename it, forget it.
 
 import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
@@ -53,13 +53,13 @@ async function showPhotos() {
 function aboutText() {
   const scored = photos.some((photo) => photo.score !== null) ? ", each with its score when it is left out" : "";
   const kept = plural(photos.length, "photo") + scored;
-  if (entry.negatives) return `${kept} that show none of the classes. They help to tell what is unknown.`;
+  if (entry.negatives) return `${kept} that show none of the classes. They help to detect unknown photos.`;
   if (!entry.base) return kept;
-  const base = "A class of the base, of whose photos only statistics are kept";
-  return photos.length ? `${base}; ${kept} added to it` : `${base}.`;
+  const base = "A base class: its photos are not stored";
+  return photos.length ? `${base}; ${kept} added later` : `${base}.`;
 }
 
-// A photo of a class as it is enlarged, with what can be done with it.
+// An enlarged photo of a class, with its actions.
 function picture(photo) {
   return {
     show: (image) => api.showPicture(image, api.picture(photo.id, photo.kept)),
@@ -74,7 +74,7 @@ function scoreText({ score, taken_for: other }) {
   return `${percent(score)} when left out${other ? `: taken for ${other}` : ""}`;
 }
 
-// A photo among others: it can be enlarged and chosen.
+// A photo in a list: it can be enlarged and selected.
 function tile(photo, open) {
   const note = [photo.id, photo.score === null || photo.score === undefined ? "" : percent(photo.score)].filter(Boolean).join(" · ");
   const item = make("li", photo.taken_for ? "doubtful" : "", opener(ofAddress(api.picture(photo.id), photo.id), photo.id, open), picker(photo.id), make("p", "small muted", note));
@@ -83,7 +83,7 @@ function tile(photo, open) {
   return item;
 }
 
-const ofClass = () => ($("about").open ? $("about-error") : undefined); // where an error is said
+const ofClass = () => ($("about").open ? $("about-error") : undefined); // where errors are shown
 const closing = async (request) => { const answer = await request; $("about").close(); return answer; };
 
 const remove = (ids) => change([() => api.remove(ids)], `Removed ${plural(ids.length, "photo")} of “${entry.name}”.`, {
@@ -116,7 +116,7 @@ function forget() {
   });
 }
 
-// The second step, which asks once more: nothing of it stays on the disk.
+// The second step asks again: all traces are erased from the disk.
 function forGood(request, what) {
   const made = button("Erase for good", "", () => {
     if (made.textContent === SURE) change([request], ({ pending }) => (pending ? `${what}: ${pending}.` : `${what} erased, for good.`), { forGood: true });

@@ -1,12 +1,12 @@
-// The service's API: one function each, and every error a sentence.
+// The service's API: one function for each request, and every error is a sentence.
 
 import { sentence } from "./elements.js";
 
-const PATIENCE = 20; // times that a busy service is asked again
+const PATIENCE = 20; // retries while the service is busy
 let token = sessionStorage.getItem("fiveshot-token");
-let askForToken = () => Promise.reject(new Failure("no_token", "This service wants a token.", ""));
+let askForToken = () => Promise.reject(new Failure("no_token", "This service needs a token.", ""));
 
-let tellLoading = () => {}; // the model is not there yet: the request waits
+let tellLoading = () => {}; // the model is not loaded yet: the request waits
 
 export class Failure extends Error {
   constructor(code, message, hint, names = []) {
@@ -35,13 +35,13 @@ function failure(status, text) {
     const { code, message, hint, details = [] } = JSON.parse(text);
     return new Failure(code, message, hint, details.map((one) => one.name));
   } catch {
-    return new Failure("failed", `The service answered with status ${status}`, "Look at its log");
+    return new Failure("failed", `The service answered with status ${status}`, "See its log");
   }
 }
 
 const unreachable = () => new Failure("unreachable", "The service cannot be reached", "Is it still running?");
 
-// XMLHttpRequest, because fetch does not tell how much has been uploaded.
+// XMLHttpRequest, because fetch does not report upload progress.
 function send(method, url, { body, headers = {}, onProgress, kind = "" } = {}) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -60,7 +60,7 @@ function send(method, url, { body, headers = {}, onProgress, kind = "" } = {}) {
   });
 }
 
-// Asks until the model is there, so that photos are not uploaded again and again meanwhile.
+// Waits until the model is loaded, so that photos are not uploaded again and again.
 async function untilLoaded(error) {
   while (error) {
     if (error.code !== "loading") throw error;
@@ -96,7 +96,7 @@ function form(photos) {
 const asJson = (value) => ({ body: JSON.stringify(value), headers: { "Content-Type": "application/json" } });
 const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16)).join("");
 
-// A lost connection says nothing about what was done, so the same key is sent once more.
+// After a lost connection it is not known what was done, so the request is repeated with the same key.
 export async function learn(name, photos, onProgress) {
   const request = () => json("POST", `${path(name)}/photos`, {
     body: form(photos), headers: { "Idempotency-Key": key }, onProgress,
@@ -119,7 +119,7 @@ export const classes = (search, offset, limit) =>
 export const model = () => json("GET", "/v1/model");
 export const setModel = (settings) => json("PATCH", "/v1/model", asJson(settings));
 export const rejection = (rate) => json("GET", `/v1/rejection?rate=${rate}`);
-// With the state that was seen, only the change that led to it is taken back.
+// With a state, only the change that led to this state is undone.
 export const undo = (state) => json("POST", state === undefined ? "/v1/undo" : `/v1/undo?state=${state}`);
 export const photosOf = (name) => json("GET", `${path(name)}/photos`);
 export const picture = (id, kept) => `/v1/photos/${id}${kept ? "?kept=true" : ""}`;
@@ -138,7 +138,7 @@ export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?fo
 export const rename = (name, wanted) => json("PATCH", path(name), asJson({ name: wanted }));
 export const thumbnail = (name, number, version) => `${path(name)}/photos/${number}?v=${version}`;
 
-// An <img> cannot send a token, so with one the picture is fetched here.
+// An <img> cannot send a token, so pictures that need one are fetched here.
 export async function showPicture(image, address) {
   if (!token) {
     image.src = address;

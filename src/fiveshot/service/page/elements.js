@@ -1,4 +1,4 @@
-// What the views are made of: elements, words for numbers, and work in slices.
+// Helpers of the views: elements, texts for numbers, and work in slices.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -31,7 +31,7 @@ export const percent = (share) => {
   if (hundredths > 0 && hundredths < 1) return "under 1 %";
   return `${hundredths > 99 && hundredths < 100 ? "over 99" : Math.round(hundredths)} %`;
 };
-// A text of the service as a sentence. The name of a file stays as it is, also where a sentence begins with it.
+// A text of the service as a sentence. The name of a file is not changed, even at the beginning of a sentence.
 export function sentence(text, names = []) {
   const trimmed = String(text).trim();
   if (!trimmed) return "";
@@ -53,10 +53,10 @@ export function grouped(items, keyOf) {
   return groups;
 }
 
-const SLICE = 8; // milliseconds, of the sixteen that a frame has
+const SLICE = 8; // milliseconds; a frame has sixteen
 const rest = () => new Promise((resolve) => setTimeout(resolve));
 
-// Does long work in slices, so that the page never stands still; `still` ends it early.
+// Does long work in slices, so that the page never freezes; `still` can end it early.
 export async function inSlices(items, work, still = () => true) {
   let until = performance.now() + SLICE;
   for (const item of items) {
@@ -68,7 +68,7 @@ export async function inSlices(items, work, still = () => true) {
   }
 }
 
-// Calls back once things have been quiet for a moment.
+// Calls the function after a moment without further calls.
 export function afterwards(milliseconds, work) {
   let timer;
   return (...given) => {

@@ -1,19 +1,19 @@
-// A part of a photo: a rectangle drawn with the mouse, a finger or keys. The photo carries it as `box`, in shares.
+// A part of a photo: a rectangle drawn with the mouse, a finger or keys. It is stored as `box` of the photo, in shares.
 
 import { $ } from "./elements.js";
 import { showFile } from "./pictures.js";
 
-const STEP = 0.02; // of a side, for one key
-const LEAST = 0.02; // a smaller rectangle is a slip of the hand
+const STEP = 0.02; // share of a side for one key press
+const LEAST = 0.02; // a smaller rectangle is a mistake
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 let box = null; // left, top, width, height, as shares
 let photo = null;
 let done = () => {};
-let corner = null; // where a drawing began
+let corner = null; // where drawing began
 
 const within = (value, least = 0, most = 1) => Math.min(most, Math.max(least, value));
 
-// What can be done about the part of a photo, as the viewer takes it; `then` is called after it has changed.
+// Actions of the viewer for the part of a photo; `then` is called after a change.
 export const partWays = (file, then) => [
   [file.box ? "Change the part" : "Choose a part", () => choose(file, then)],
   ...(file.box ? [["Use the whole photo", () => { delete file.box; then(); }]] : []),

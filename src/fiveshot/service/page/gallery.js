@@ -1,10 +1,10 @@
-// A gallery of any number of classes: only the cards in sight exist, and only the pages in sight are fetched.
+// A gallery of any number of classes: only visible cards exist, and only visible pages are fetched.
 
 import * as api from "./api.js";
 import { plural } from "./elements.js";
 
 const PAGE = 100;
-const BEYOND = 2; // rows above and below what is in sight
+const BEYOND = 2; // rows above and below the visible ones
 const SETTLED = 90; // milliseconds without scrolling before pictures are fetched
 
 export class Gallery {
@@ -24,7 +24,7 @@ export class Gallery {
     this.total = null;
   }
 
-  // Fetch anew what is in sight, without a flicker of what is there.
+  // Fetch the visible classes again, without flicker.
   async reload({ search = this.search, fresh = null } = {}) {
     this.search = search;
     this.fresh = fresh;
@@ -51,7 +51,7 @@ export class Gallery {
       this.total = answer.total;
       this.onFound(answer.total, this.search);
     } catch (error) {
-      if (round === this.round) this.pages.delete(page); // asked for again with the next scroll, not at once
+      if (round === this.round) this.pages.delete(page); // fetched again at the next scroll, not at once
       this.onError(error);
       return;
     }
@@ -93,7 +93,7 @@ export class Gallery {
     this.timer = setTimeout(() => this.showPictures(), SETTLED);
   }
 
-  // Cards are kept in order, so that the tab key goes through them as the eye does.
+  // Cards are kept in order for the tab key.
   add(index, entry) {
     const item = document.createElement("li");
     item.dataset.index = index;
@@ -137,7 +137,7 @@ export class Gallery {
     }
   }
 
-  // Arrow keys go through all classes, also those without a card yet.
+  // Arrow keys go through all classes, including those without a card yet.
   move(event) {
     const item = event.target.closest("li");
     const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns };

@@ -1,15 +1,15 @@
-// Photos on their way in: dropped (folders too), pasted, chosen, or taken with the camera.
+// New photos: dropped (folders too), pasted, chosen, or taken with the camera.
 
 import { $, button, inSlices, make, plural } from "./elements.js";
 import { complain, quiet } from "./notices.js";
 
 const PICTURE = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|mpo|hei[cf]|avif)$/i;
-const NEVER_MEANT = /^(\.|thumbs\.db$|desktop\.ini$)/i; // what systems leave in folders
+const NEVER_MEANT = /^(\.|thumbs\.db$|desktop\.ini$)/i; // files of operating systems
 const touch = matchMedia("(hover: none) and (pointer: coarse)");
 let take = () => {};
 let stream = null;
 
-// Only pictures go on; what else was given is said, once. A browser takes its time to tell what thousands of files are.
+// Keeps only pictures, and reports other files once. Browsers need time to find the types of thousands of files.
 async function hand(found) {
   quiet();
   const pictures = [];
@@ -20,15 +20,15 @@ async function hand(found) {
     else others += 1;
   });
   if (others) complain(`${plural(others, "file")} left out: only pictures can be used.`);
-  else if (!found.length) complain("There is no picture in it.");
+  else if (!found.length) complain("There are no pictures in it.");
   if (pictures.length) take(pictures);
 }
 
 const loose = (files) => Array.from(files, (file) => ({ file }));
-// Each folder that holds photos is a class; below the one that was given it is called by its path.
+// Each folder with photos is a class, named by its path inside of the given folder.
 const nameOf = (folders) => (folders.length > 1 ? folders.slice(1).join("/") : folders[0] || "");
 
-// Folders have to be asked for while the event lasts; what is in them comes later.
+// Folders must be requested during the event; their contents are read later.
 async function dropped(transfer) {
   const entries = Array.from(transfer.items || [], (item) => item.webkitGetAsEntry?.()).filter(Boolean);
   if (!entries.some((entry) => entry.isDirectory)) return loose(transfer.files);
@@ -99,7 +99,7 @@ function chooser(files, folders) {
   return input;
 }
 
-// Gives a zone its buttons: photos, a folder where there are folders, a camera where there is one.
+// Adds the buttons of a zone: photos, a folder if the browser supports it, a camera if there is one.
 export function setUpZone(zone, name, { once = false } = {}) {
   const photos = chooser(`pick-${name}`, false);
   const folder = chooser(`folder-${name}`, true);
@@ -118,7 +118,7 @@ export function setUpZone(zone, name, { once = false } = {}) {
   navigator.mediaDevices?.addEventListener?.("devicechange", look);
 }
 
-// Whatever is dropped or pasted anywhere goes to the view that is open.
+// Everything that is dropped or pasted goes to the open view.
 export function setUpIntake(taker) {
   take = taker;
   const over = (yes) => document.body.classList.toggle("over", yes);
@@ -130,7 +130,7 @@ export function setUpIntake(taker) {
     try {
       await hand(await dropped(event.dataTransfer));
     } catch {
-      complain("What was dropped cannot be read. Choose the photos instead.");
+      complain("These files cannot be read. Choose the photos instead.");
     }
   });
   addEventListener("paste", (event) => {

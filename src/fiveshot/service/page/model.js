@@ -1,4 +1,4 @@
-// The model as the page knows it: classes, limits, and who wants to hear that it has changed.
+// The page's copy of the model: classes, limits, and listeners for changes.
 
 import * as api from "./api.js";
 
@@ -8,7 +8,7 @@ const listeners = new Set();
 
 export const whenChanged = (listener) => listeners.add(listener);
 
-// Reads the model anew; `fresh` is the class to point out.
+// Reads the model again; `fresh` is the class to highlight.
 export async function refresh(fresh) {
   Object.assign(model, await api.model());
   await Promise.all(Array.from(listeners, (listener) => listener(fresh)));

@@ -1,17 +1,17 @@
-// Choosing the name of a class: the likely ones first, then all others, or a new one.
+// Choose the name of a class: likely names first, then all others, or a new one.
 
 import * as api from "./api.js";
 import { $, afterwards, make, percent, plural } from "./elements.js";
 
 const MOST = 50; // names shown at once
-export const NONE = "none of these"; // no class: what the service calls photos that show none
+export const NONE = "none of these"; // not a class: the service's name for photos that show no class
 let resolve = () => {};
 let likely = [];
 let except = "";
 let noneToo = false;
 let round = 0;
 
-// Returns the name that was chosen, or null.
+// Returns the chosen name, or null.
 export function chooseName(title, { candidates = [], not = "", none = false } = {}) {
   [likely, except, noneToo] = [candidates.filter((one) => one.label !== not), not, none];
   $("naming-title").textContent = title;
@@ -39,7 +39,7 @@ async function list() {
   if (typed && typed !== except && wanted !== NONE && !known.includes(typed)) options.push(option(typed, "new class"));
   if (noneToo && NONE.includes(wanted)) options.push(option(NONE, "no class"));
   $("naming-list").replaceChildren(...options);
-  // A part of a known name means that class, as it does when Enter comes before the list: a new class is below.
+  // Part of a known name selects that class, also if Enter is pressed before the list appears. A new class is below.
   activate(options[Math.max(known.indexOf(typed), 0)]);
   const more = found.total - found.classes.length;
   $("naming-note").textContent = more > 0 ? `${plural(more, "more class")}: type a part of the name.` : options.length ? "" : "Type the name of a new class.";
@@ -82,7 +82,7 @@ export function setUpNaming() {
     event.preventDefault();
     const typed = $("naming-name").value.trim().normalize("NFC");
     const chosen = active()?.dataset.name;
-    // Typed faster than listed: what was typed counts.
+    // If typing is faster than the list, the typed name counts.
     const name = chosen && chosen.toLowerCase().includes(typed.toLowerCase()) ? chosen : typed;
     if (name) done(name);
   });

@@ -1,4 +1,4 @@
-// What the page says: one error at a time, and what was done with the way back.
+// Messages of the page: one error at a time, and what was done, with undo.
 
 import * as api from "./api.js";
 import { $, button, message, plural, quoted } from "./elements.js";
@@ -9,12 +9,12 @@ const ACTIONS = {
   remove: "removing photos of", move: "moving photos between", correct: "correcting to", none: "“none of these”",
   set: "setting", keep: "keeping", review: "the review of",
 };
-const done = []; // what was done here and stands: {state, steps, what, then}; without steps it was done to the page only
+const done = []; // changes made here and not undone: {state, steps, what, then}; without steps only the page was changed
 let timer;
 
 const actionText = ({ action, classes = [] }) => `${ACTIONS[action] || action} ${quoted(classes)}`.trim();
 
-// An error that was said before goes, wherever it stands.
+// Removes the last error, wherever it is.
 export function quiet() {
   for (const old of document.querySelectorAll(".message.bad:not(.stays), .note.error")) {
     if (old.matches(".message")) old.remove();
@@ -23,7 +23,7 @@ export function quiet() {
   if ($("notice").classList.contains("bad")) $("notice").hidden = true;
 }
 
-// Says an error where it belongs, or at the foot of the page.
+// Shows an error in its place, or at the foot of the page.
 export function complain(error, place) {
   const text = error instanceof Error ? error.message : error;
   quiet();
@@ -33,25 +33,25 @@ export function complain(error, place) {
   } else notice("bad", text, []);
 }
 
-// Says what was done. `back` takes it back: the state it led to, how many changes that were, and what then.
+// Says what was done. `back` is needed to undo it: the resulting state, the number of changes, and a callback.
 export function tell(text, { back, further = [] } = {}) {
   quiet();
   if (back) {
     back = { steps: 1, then: () => {}, ...back };
     const same = done.findIndex((one) => !one.steps && one.what === back.what);
-    if (!back.steps && same >= 0) done.splice(same, 1); // of what only the page held, the last is enough
+    if (!back.steps && same >= 0) done.splice(same, 1); // for changes of the page only, the last one is enough
     done.push(back);
     tellUndo();
   }
   notice("", text, [...(back ? [button("Undo", "", () => undo(back))] : []), ...further]);
 }
 
-// Says that something is no longer on the page, with the way back.
+// Says that something was removed from the page, with undo.
 export const tellGone = (what, text, then) => tell(text, { back: { steps: 0, what, then } });
 
 const asked = (value, answer) => (typeof value === "function" ? value(answer) : value);
 
-// Changes the model by one or several requests: says so with the way back, or what went wrong. Returns how many were done.
+// Changes the model with one or more requests, and shows the result with undo, or the error. Returns how many succeeded.
 export async function change(requests, said, { place, then, fresh, further, forGood = false } = {}) {
   let answer;
   let steps = 0;
@@ -74,7 +74,7 @@ function notice(kind, text, ways) {
   $("notice-text").textContent = text;
   $("notice-ways").replaceChildren(...ways);
   $("notice").hidden = false;
-  // A dialog makes all else unreachable: the notice moves into it.
+  // A dialog blocks everything else, so the notice moves into it.
   (Array.from(document.querySelectorAll("dialog[open]")).pop() || document.body).append($("notice"));
   later();
 }
@@ -87,7 +87,7 @@ function later() {
   }, 15000);
 }
 
-// What was done here last; if that is not the last change of the model, the last one, whoever made it.
+// The last change made here; if the model was changed since, its last change, by any client.
 function next() {
   const last = done.at(-1);
   if (last && (!last.steps || (model.undo && last.state === model.state))) return last;
@@ -111,17 +111,17 @@ async function undo(back) {
     const place = done.indexOf(back);
     if (place >= 0) {
       const earlier = done.slice(0, place).findLast((one) => one.steps);
-      if (earlier && earlier.state === back.state - back.steps) earlier.state = state; // nobody was in between
+      if (earlier && earlier.state === back.state - back.steps) earlier.state = state; // no other client changed the model in between
       done.splice(place, 1);
     }
     back.then();
-    tell(`Took back ${backText(back, answer)}.`);
+    tell(`Undone: ${backText(back, answer)}.`);
   } catch (error) {
     failure = error;
   }
   if (back.steps) await refresh().catch(complain);
   tellUndo();
-  if (failure) complain(failure); // after the page knows the model as it is: the next undo is of that
+  if (failure) complain(failure); // after the page has read the model again: the next undo starts from there
 }
 
 function backText(back, answer) {
@@ -144,7 +144,7 @@ export function setUpNotices() {
     event.preventDefault();
     undo(next());
   });
-  // The bar of a selection stands at the foot, too: the notice goes above it.
+  // The bar of a selection is also at the foot of the page: the notice goes above it.
   const bars = Array.from(document.querySelectorAll("main .selected"));
   const above = new ResizeObserver(() => { $("notice").style.marginBottom = `${Math.max(...bars.map((bar) => bar.offsetHeight))}px`; });
   bars.forEach((bar) => above.observe(bar));

@@ -69,10 +69,10 @@ function wire() {
   whenChanged((fresh) => gallery.reload({ fresh }).catch(complain));
 }
 
-let asking = null; // several requests may find out at once that a token is wanted
+let asking = null; // several requests may find at the same time that a token is needed
 api.whenTokenIsWanted((error) => {
   asking ||= new Promise((resolve) => {
-    $("token-error").textContent = error.code === "wrong_token" ? "That was not the token." : "";
+    $("token-error").textContent = error.code === "wrong_token" ? "This token is wrong." : "";
     $("ask-token").showModal();
     $("token-form").addEventListener("submit", (event) => {
       event.preventDefault();

@@ -1,10 +1,10 @@
-// Pictures: small ones, shown while they are in sight; and one enlarged.
+// Pictures: small ones, loaded while they are visible; and one enlarged.
 
 import * as api from "./api.js";
 import { $, button, make } from "./elements.js";
 
-// Photos are large, so a picture of a file is there only as long as somebody can see it. Where the browser leaves out
-// what is not in sight it tells so, which costs less than asking for every picture.
+// Photos are large, so the picture of a file exists only while it is visible. If the browser skips hidden content,
+// its events are used, which costs less than observing every picture.
 const SKIPPED = ".block, .finding, .pair, .group, .tiles li, .rows li"; // with content-visibility in the style
 const inSight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) turn(target, isIntersecting);
@@ -19,12 +19,12 @@ document.addEventListener("contentvisibilityautostatechange", (event) => {
   for (const image of event.target.querySelectorAll("img")) if (image.show) turn(image, !event.skipped);
 }, true);
 
-// A picture that stands in something that may be left out is told of; any other is watched.
+// A picture inside of content that may be skipped gets events; any other picture is observed.
 function watch(image) {
   setTimeout(() => {
     const told = image.closest(SKIPPED) && "ContentVisibilityAutoStateChangeEvent" in window;
     if (!told) inSight.observe(image);
-    else if (image.checkVisibility({ contentVisibilityAuto: true })) turn(image, true); // in sight already
+    else if (image.checkVisibility({ contentVisibilityAuto: true })) turn(image, true); // visible already
   });
   return image;
 }

@@ -16,7 +16,7 @@ const KINDS = {
   outliers: ["Unlike the others", "They have little in common with the other photos of their class."],
 };
 const MORE = [1, 2, 5];
-const MOST_ROWS = 30; // classes, or findings of a kind, listed before one asks for all
+const MOST_ROWS = 30; // classes, or findings of a kind, listed before "Show all"
 let review = null;
 let found = new Map(); // suggestions by key
 let selection = null;
@@ -131,14 +131,14 @@ function enoughRow(one) {
     make("td", "", button("Add photos", "quiet", () => addTo(one.name), `Add photos to ${one.name}`)));
 }
 
-// One request for each class that gets photos, one for all that go: each can be undone, and all of them at once.
+// One request for each class that gets photos, one for all removed photos. They can be undone one by one or all at once.
 async function apply(all) {
   const ones = [...new Map([...all].reverse().map((one) => [one.photo, one])).values()]; // the first suggestion for a photo
   const moves = grouped(ones.filter((one) => one.action === "move"), (one) => one.to);
   const gone = ones.filter((one) => one.action === "remove").map((one) => one.photo);
   const work = Array.from(moves, ([to, some]) => () => api.move(idsOf(some), to));
   if (gone.length) work.push(() => api.remove(gone));
-  const said = ones.length > 1 ? `Did what was suggested for ${plural(ones.length, "photo")}.` : ones[0].action === "move" ? `Moved ${ones[0].photo} to “${ones[0].to}”.` : `Removed ${ones[0].photo} of “${ones[0].label}”.`;
+  const said = ones.length > 1 ? `Followed the suggestions for ${plural(ones.length, "photo")}.` : ones[0].action === "move" ? `Moved ${ones[0].photo} to “${ones[0].to}”.` : `Removed ${ones[0].photo} of “${ones[0].label}”.`;
   await changeModel(work, said);
 }
 

@@ -1,8 +1,8 @@
-// Several photos at once: with the mouse and Shift, with the keyboard, with a finger.
+// Select several photos: with the mouse and Shift, with the keyboard, with a finger.
 
 import { inSlices, make, plural } from "./elements.js";
 
-const HELD = 450; // milliseconds a finger stays to begin a selection
+const HELD = 450; // milliseconds of a long press
 
 // Items are the children of a list with `data-key`, each with a checkbox `.pick` and a button `.open`.
 export class Selection {
@@ -21,7 +21,7 @@ export class Selection {
     return Array.from(this.list.querySelectorAll("[data-key]")).filter((item) => !item.hidden);
   }
 
-  // Chooses items or lets them go: at once for whoever asks, in slices for the eye.
+  // Selects or deselects items: the state changes at once, the page in slices.
   set(items, yes) {
     for (const { dataset } of items) this.chosen[yes ? "add" : "delete"](dataset.key);
     inSlices(items, (item) => {
@@ -32,7 +32,7 @@ export class Selection {
     this.onChange(this.chosen);
   }
 
-  // Everything from the last one that was touched to this one gets what this one gets.
+  // Everything between the last touched item and this one gets the same state as this one.
   reach(item, yes, far) {
     const items = this.items();
     const from = far && this.anchor ? items.indexOf(this.anchor) : -1;
@@ -106,12 +106,12 @@ export class Selection {
   clear() {
     this.anchor = null;
     this.set([...this.list.querySelectorAll("[data-key]")].filter((item) => this.chosen.has(item.dataset.key)), false);
-    this.chosen.clear(); // also what is not there any more
+    this.chosen.clear(); // including items that are no longer there
     this.onChange(this.chosen);
   }
 }
 
-// The item in the next row, or the one before, that stands straightest under or over one.
+// The item directly below or above an item.
 function overOrUnder(items, here, step) {
   const place = (one) => one.getBoundingClientRect();
   const { top, left } = place(items[here]);
@@ -137,7 +137,7 @@ export function picker(name, checked = false) {
 const swallow = (event) => { event.preventDefault(); event.stopPropagation(); };
 const moved = (began, event) => !began || Math.hypot(event.clientX - began.clientX, event.clientY - began.clientY) > 10;
 
-// A bar with what can be done with the chosen ones; it is there as long as some are.
+// A bar with actions for the selected items; it is visible while something is selected.
 export function setUpBar(bar, selection, one = "photo") {
   const [count, none, all] = [".count", ".none", ".all"].map((kind) => bar.querySelector(kind));
   none.addEventListener("click", () => selection().clear());

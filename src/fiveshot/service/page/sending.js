@@ -1,24 +1,24 @@
-// Photos on their way to the service: in parts, one part ahead, with a count, a stop and a way to go on.
+// Sends photos to the service in parts, one part ahead, with progress, stop and continue.
 
 import { button, make, plural } from "./elements.js";
 import { complain } from "./notices.js";
 import { model } from "./model.js";
 
-const ABOUT_PHOTOS = ["bad_photo", "too_large"]; // errors that another photo need not have
+const ABOUT_PHOTOS = ["bad_photo", "too_large"]; // errors of single photos
 
-// Takes from a list as many photos as a request may have.
+// Takes as many photos from a list as fit into a request.
 function nextPart(photos, most = Infinity) {
   const { limits } = model;
   let [count, bytes] = [0, 0];
   while (count < photos.length && count < Math.min(most, limits.photos)) {
-    bytes += photos[count].size + 1024; // with the lines around it
+    bytes += photos[count].size + 1024; // including the lines around it
     if (count && bytes > limits.body_bytes) break;
     count += 1;
   }
   return photos.splice(0, count);
 }
 
-// All of them, in such parts.
+// All photos, in parts of this size.
 export function partsOf(photos) {
   const left = [...photos];
   const parts = [];
@@ -26,7 +26,7 @@ export function partsOf(photos) {
   return parts;
 }
 
-// One photo that cannot be used must not cost the others: they are sent without it.
+// If one photo cannot be used, the others are sent again without it.
 async function each(part, request) {
   try {
     const values = await request(part);
@@ -63,7 +63,7 @@ export class Sending {
     this.tell();
   }
 
-  // Lets go of everything, also of what is on its way; returns the photos that have no answer yet.
+  // Cancels everything, including running requests; returns the photos without an answer.
   clear() {
     const left = [...this.ahead.flatMap(({ part }) => part), ...this.queue];
     Object.assign(this, { queue: [], ahead: [], done: 0, total: 0, working: false });
@@ -84,7 +84,7 @@ export class Sending {
         while (ahead.length < 2 && this.queue.length && !this.stopped) {
           const part = nextPart(this.queue, this.most);
           ahead.push({ part, answers: each(part, this.request) });
-          ahead.at(-1).answers.catch(() => {}); // told when its turn comes
+          ahead.at(-1).answers.catch(() => {}); // reported in its turn
         }
         const answers = await ahead[0].answers;
         if (round !== this.round) return;
@@ -113,7 +113,7 @@ export class Sending {
     const pace = this.working && rate > 0 && this.done - this.before > 8 ? `, ${rate < 10 ? rate.toFixed(1) : Math.round(rate)} a second, ${remaining(left / rate)}` : "";
     const count = `${this.done.toLocaleString("en")} of ${plural(this.total, "photo")}`;
     this.text.textContent = this.stopped ? `Stopped: ${count}` : `${this.verb}: ${count}${pace}`;
-    this.way.textContent = this.stopped ? "Go on" : "Stop";
+    this.way.textContent = this.stopped ? "Continue" : "Stop";
   }
 }
 

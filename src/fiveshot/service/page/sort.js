@@ -1,4 +1,4 @@
-// Sort: hundreds of photos without labels. Known ones with their class, the others in groups that want a name.
+// Sort: hundreds of photos without labels. Known ones by class, the others in groups to name.
 
 import * as api from "./api.js";
 import { $, button, grouped, inSlices, make, percent, plural } from "./elements.js";
@@ -8,13 +8,13 @@ import { enlarge, ofAddress, opener, openerOfFile, showFile } from "./pictures.j
 import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending, partsOf } from "./sending.js";
 
-const PART = 16; // photos of a request
-const SHORT = 24; // photos of a group that are shown before one asks for all
+const PART = 16; // photos in a request
+const SHORT = 24; // photos of a group that are shown before "Show all"
 let beginning = null;
-let session = null; // of the service, which keeps what it has seen of the photos
-let cleared = null; // the one before, which was cleared
-let files = new Map(); // by the number that the service gives them
-let tiles = new Map(); // the same, as they are shown
+let session = null; // id of the set on the service, which keeps the features of the photos
+let cleared = null; // the former set, which was cleared
+let files = new Map(); // by the number from the service
+let tiles = new Map(); // their elements
 let sorting = null;
 let skipped = new Set();
 let sending = null;
@@ -24,31 +24,31 @@ let round = 0;
 export const take = (found) => sending.add(found.map(({ file }) => file));
 
 function begin() {
-  if (cleared) api.endSorting(cleared).catch(() => {}); // till now it could have come back
+  if (cleared) api.endSorting(cleared).catch(() => {}); // until now it could be restored
   cleared = null;
   return api.startSorting();
 }
 
 // Returns a number for each photo, or why it cannot be used.
 async function send(photos) {
-  beginning ||= begin(); // once, though parts are sent side by side
+  beginning ||= begin(); // only once, although parts are sent in parallel
   session = (await beginning).id;
   const { numbers, refused } = await api.addToSorting(session, photos).catch(beginAgain);
   return photos.map((photo) => {
-    const sent = photo.name.slice(0, 100).replaceAll('"', "%22"); // as a form writes it
+    const sent = photo.name.slice(0, 100).replaceAll('"', "%22"); // in the encoding of forms
     if (refused[0]?.name === sent) return refused.shift();
     return numbers.shift();
   });
 }
 
-// A set that nobody has asked for in a while is dropped: all photos are sent once more.
+// The service drops a set without requests after a while. Then all photos are sent again.
 function beginAgain(error) {
   if (!["not_found", "outdated"].includes(error.code)) throw error;
   const photos = [...files.values()];
   forgetAll();
   sending.queue.unshift(...photos);
   sending.total += photos.length;
-  throw new api.Failure("", "The service has dropped these photos, because nobody asked for them in a while", "Go on to send them again");
+  throw new api.Failure("", "The service has dropped these photos after a while without requests", "Continue to send them again");
 }
 
 function received(some) {
@@ -60,7 +60,7 @@ function received(some) {
   $("sort-bad-box").hidden = !$("sort-bad").children.length;
 }
 
-// Asks for the groups, and shows what has come of it.
+// Requests the groups and shows them.
 async function look() {
   if (!session || !files.size) return;
   const mine = ++round;
@@ -82,7 +82,7 @@ async function show(mine) {
   const known = grouped(sorting.known, (one) => one.label);
   const left = sorting.known.length + sorting.groups.reduce((sum, group) => sum + group.photos.length, 0);
   $("sorted").hidden = false;
-  $("sort-count").textContent = left ? `${plural(left, "photo")}: ${sorting.known.length} in ${plural(known.size, "known class")}, ${left - sorting.known.length} in ${plural(sorting.groups.length, "group")} to name` : "All photos are learned or put aside.";
+  $("sort-count").textContent = left ? `${plural(left, "photo")}: ${sorting.known.length} in ${plural(known.size, "known class")}, ${left - sorting.known.length} in ${plural(sorting.groups.length, "group")} to name` : "All photos are learned or skipped.";
   ask();
   const sections = [
     ...sorting.groups.map((group) => ({ group, numbers: group.photos })),
@@ -151,7 +151,7 @@ function enlargeAll(item) {
 const enlargeFiles = (numbers, place) => enlarge(numbers.map((number) => picture(files.get(number))), place);
 const picture = (photo) => ({ show: showFile(photo), title: photo.name });
 
-// The queue: one question at a time, the one that teaches most first.
+// The queue: one question at a time, the most useful first.
 function ask() {
   const question = sorting.queue.find((one) => !skipped.has(one.photo) && files.has(one.photo));
   $("question").hidden = !question;
@@ -159,7 +159,7 @@ function ask() {
   const photo = files.get(question.photo);
   const numbers = [question.photo, ...question.companions];
   const others = question.companions.length;
-  $("question-text").textContent = `This teaches most.${others ? ` ${plural(others, "other photo")} like it ${others === 1 ? "gets" : "get"} the same name.` : ""}`;
+  $("question-text").textContent = `This is the most useful photo to name.${others ? ` ${plural(others, "other photo")} like it ${others === 1 ? "gets" : "get"} the same name.` : ""}`;
   $("question-photo").replaceChildren(...numbers.slice(0, 5).map((number, place) =>
     openerOfFile(files.get(number), () => enlargeFiles(numbers, place))));
   const guess = question.guess ? [button(`It is ${question.guess}`, "", () => learn(numbers, question.guess))] : [];
@@ -193,7 +193,7 @@ function clear() {
   for (const part of ["sorted", "sort-bad-box", "sort-busy", "question"]) $(part).hidden = true;
   selection.clear();
   tellGone("clearing Sort", `Cleared ${plural(count, "photo")}.`, () => {
-    if (beginning) return sending.add([...before[3].values(), ...left]); // to those that have come since
+    if (beginning) return sending.add([...before[3].values(), ...left]); // to photos that were added since
     [beginning, session, sorting, files, tiles, skipped] = before;
     cleared = null;
     if (left.length) sending.add(left);

@@ -1,4 +1,4 @@
-// When a photo is called unknown: the share of known photos that one is ready to lose for it.
+// When a photo is called unknown: the share of known photos that may be called unknown by mistake.
 
 import * as api from "./api.js";
 import { $, afterwards, percent, plural } from "./elements.js";
@@ -7,7 +7,7 @@ import { model, readOnly, whenChanged } from "./model.js";
 
 const RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3];
 const text = (rate) => `${Number((100 * rate).toPrecision(3))} %`;
-let rates = RATES; // with the one that is in force, should it be another
+let rates = RATES; // including the present rate, if it is another one
 let round = 0;
 
 function show() {

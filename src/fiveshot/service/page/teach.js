@@ -15,7 +15,7 @@ let working = false;
 
 export function take(found) {
   const named = grouped(found, (one) => one.folder);
-  // One folder alone is as good as its photos: the name stands in the form and can be changed.
+  // A single folder is treated like its photos: its name goes into the form and can be changed.
   const alone = named.size === 1 && !folders.length && !chosen.length;
   for (const [folder, ones] of named) {
     const photos = ones.map((one) => one.file);
@@ -64,7 +64,7 @@ function folderItem(one) {
   return one.item;
 }
 
-// Photos that were left out come back to what is there by then.
+// Undo adds photos that were left out to the present ones.
 function leaveOut(said, work) {
   const before = [chosen, folders];
   work();
@@ -77,7 +77,7 @@ function leaveOut(said, work) {
   });
 }
 
-// What is to be learned: the form, then the folders.
+// The classes to learn: from the form, then from the folders.
 function wanted() {
   const name = $("name").value.trim();
   const form = chosen.length ? [{ name, photos: chosen, form: true }] : [];
@@ -140,7 +140,7 @@ async function learn(event) {
   await refresh(reports.at(-1)?.name).catch(complain);
 }
 
-// A class of more photos than a request may have is learned in parts.
+// A class with more photos than fit into a request is learned in parts.
 async function learnOne({ name, photos }, tellHow) {
   const parts = partsOf(photos);
   const done = { added: 0, steps: 0, created: false, warnings: [] };
@@ -169,7 +169,7 @@ function tellLearned(reports, failed) {
     said.push(message("good", `Learned ${plural(reports.length, "class")}`, `from ${plural(photos, "photo")}: ${quoted(reports.map((one) => one.name))}.`));
     const doubtful = reports.filter((one) => doubts(one).length);
     if (doubtful.length) {
-      const details = make("details", "", make("summary", "", `${plural(doubtful.length, "class")} with something to look at`));
+      const details = make("details", "", make("summary", "", `${plural(doubtful.length, "class")} with warnings`));
       for (const one of doubtful) details.append(make("h3", "", one.name), ...doubts(one));
       said.push(details);
     }
@@ -192,7 +192,7 @@ function learnedText(report) {
 
 function doubts(report) {
   const said = report.warnings.map((text) => message("warn", "", sentence(text)));
-  if (report.confusion || !["close", "confused"].includes(report.verdict)) return said; // else a warning says it
+  if (report.confusion || !["close", "confused"].includes(report.verdict)) return said; // otherwise a warning says it
   const how = report.verdict === "confused" ? "very much " : "";
   return [message("warn", `Looks ${how}like ${report.nearest}.`, "They may be mistaken for each other; more photos of both help."), ...said];
 }
@@ -205,7 +205,7 @@ const noteName = afterwards(250, async () => {
   $("name-note").textContent = known ? `Known already, from ${plural(known.photos, "photo")}: these will be added.` : "";
 });
 
-// The way from a class to more photos of it.
+// Goes from a class to adding photos of it.
 export function addTo(name) {
   location.hash = "teach";
   $("name").value = name;

@@ -1,4 +1,4 @@
-// Try: what photos show, as rows that can be sifted, taken along as CSV, and put right.
+// Try: what photos show, as rows that can be filtered, downloaded as CSV, and corrected.
 
 import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
@@ -10,20 +10,20 @@ import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending } from "./sending.js";
 import { isRight, itIs, noneOfThese, right, truth, verdictKeys, verdictLine, whenSaid } from "./verdict.js";
 
-const PART = 8; // photos of a request: few, so that answers come soon
-const LEAST = 0.01; // a candidate below it is not worth a line
+const PART = 8; // photos in a request: few, so that answers come soon
+const LEAST = 0.01; // candidates below it are not shown
 const MOST_LINES = 3;
 const MOST_CHIPS = 12;
-const BLOCK = 8; // rows that the browser draws or leaves out together: to decide it for each row takes too long, to draw many too
-const UNKNOWN = "\0unknown"; // no class can be called so
+const BLOCK = 8; // rows that the browser draws or skips together: single rows take too long to decide, many rows to draw
+const UNKNOWN = "\0unknown"; // no class can have this name
 const UNUSABLE = "\0unusable";
 let answers = []; // {key, photo, found, error, item, verdict}
 let byKey = new Map();
 let byPhoto = new Map();
-let shown = null; // the kind of answer that is shown; null is all
+let shown = null; // the kind of answer that is shown; null for all
 let sending = null;
 let selection = null;
-let block = null; // the one that gets the next row
+let block = null; // the block for the next row
 let keys = 0;
 
 export function take(found) {
@@ -37,7 +37,7 @@ const kindText = (kind) => ({ [UNKNOWN]: "Unknown", [UNUSABLE]: "Not usable" })[
 function addAnswers(some) {
   const fresh = [];
   for (const { photo, value, error } of some) {
-    const known = byPhoto.get(photo); // asked about again
+    const known = byPhoto.get(photo); // asked again
     const one = known || { key: String(keys++), photo, verdict: null };
     [one.found, one.error] = [value, error];
     if (!known) {
@@ -55,7 +55,7 @@ function addAnswers(some) {
   summarize();
 }
 
-// Puts a row at the end, or at the end of what has been put in order.
+// Adds a row at the end, or at the end of the sorted rows.
 function append({ item }) {
   const from = item.parentElement;
   if (block?.isConnected && block.children.length < BLOCK) block.append(item);
@@ -132,7 +132,7 @@ function summarize() {
   showChips([[null, answers.length], ...listed.map((kind) => [kind, counts.get(kind) || 0])]);
 }
 
-// While answers come, chips stay the same elements in the same places: one that is being pressed, or has the focus, must not go.
+// While answers arrive, chips stay the same elements in the same places, so that presses and focus are not lost.
 function showChips(kinds) {
   const there = $("try-kinds");
   const known = new Map(Array.from(there.children, (chip) => [chip.kind, chip]));
@@ -175,7 +175,7 @@ function order() {
   const sureness = (one) => (one.error ? -1 : one.found.label === null ? 0 : one.found.probability ?? 1);
   const sorted = [...answers].sort((a, b) => (doubtful ? sureness(a) - sureness(b) : 0) || Number(a.key) - Number(b.key));
   answers = sorted;
-  block = null; // from the top on: to take thousands of rows away at once would take too long
+  block = null; // from the top: removing thousands of rows at once would take too long
   inSlices(sorted, append, () => answers === sorted);
 }
 
@@ -197,7 +197,7 @@ function csv() {
 
 function download() {
   const link = Object.assign(make("a"), { download: "answers.csv" });
-  link.href = URL.createObjectURL(new Blob(["\ufeff", csv()], { type: "text/csv" })); // Excel reads UTF-8 by the mark
+  link.href = URL.createObjectURL(new Blob(["\ufeff", csv()], { type: "text/csv" })); // Excel needs the mark to read UTF-8
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
@@ -216,7 +216,7 @@ function clear() {
   });
 }
 
-// Shows these answers and no others.
+// Shows only these answers.
 function keep(all) {
   answers = all;
   byKey = new Map(all.map((one) => [one.key, one]));
@@ -226,7 +226,7 @@ function keep(all) {
   summarize();
 }
 
-// Asks about the same photos once more, after the model has changed.
+// Asks about the same photos again, after the model has changed.
 function again() {
   sending.add(answers.map((one) => one.photo));
   $("try-again").hidden = true;

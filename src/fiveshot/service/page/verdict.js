@@ -1,4 +1,4 @@
-// The verdict on answers: right, "no, it is ...", none of these; and why the model said so.
+// The user's verdict on answers (right, "no, it is ...", none of these), and the reason for an answer.
 
 import * as api from "./api.js";
 import { $, button, make, percent, plural } from "./elements.js";
@@ -12,11 +12,11 @@ const NEAREST = 3; // learned photos that are shown for an answer
 let redraw = () => {};
 
 const isClass = (one) => one.found?.answer === "class";
-// What the photo shows, as somebody has said: a name, null for none of the classes, undefined for nobody has.
+// What the photo shows, as the user said: a name, null for none of the classes, undefined without a verdict.
 export const truth = ({ verdict }) => verdict && verdict.name;
 export const isRight = (one) => one.verdict.kind === "right" || (one.found.unknown ? one.verdict.name === null : one.verdict.name === one.found.label);
 
-// What can be said about an answer, or what was said.
+// The buttons for a verdict, or the verdict.
 export function verdictLine(one) {
   const line = make("div", "verdict actions");
   if (!readOnly) line.append(...verdictWays(one));
@@ -104,7 +104,7 @@ const likeText = (photo) => `${photo.id}, ${percent(photo.likeness)} alike`;
 
 const KEYS = readOnly ? { w: why } : { r: right, n: itIs, 0: noneOfThese, w: why };
 
-// Keys for whoever goes through many answers.
+// Keys to go through many answers.
 export function verdictKeys(list, answerOf) {
   list.addEventListener("keydown", (event) => {
     const one = answerOf(event.target.closest("[data-key]")?.dataset.key);
