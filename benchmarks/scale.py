@@ -28,7 +28,7 @@ from cluster_cost import Speeds, Workload, cost_of, merged_bytes
 
 CLASSES, WIDTH, SHARD = 1_000, 384, 25_000
 # Measured on one H200 with 16 cores: ViT-B/16 passes 256 images in 26.1 ms (benchmarks/results/tuning-h200.txt);
-# 2,125 JPEG files of 500 px a second are decoded and cropped (fiveshot/features/_seeing.py).
+# 2,125 JPEG files of 500 px a second are decoded and cropped (fiveshot/features/seeing.py).
 FORWARD, DECODE = 9_800, 133
 STORE = {"tied": 500 << 20, "class": 2 << 30}  # bytes; statistics with a covariance for each class take 590 MB
 LABELS = np.array([f"class {number:04}" for number in range(CLASSES)], dtype=object)

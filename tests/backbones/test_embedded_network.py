@@ -26,7 +26,7 @@ from fiveshot.backbones import (
     read_adapter,
     save_adapter,
 )
-from fiveshot.backbones.embedded import EMBEDDED_FILE, PLACES, graph_file, open_session, read_weights
+from fiveshot.backbones.embedded import ADAPTER_WIDTHS, EMBEDDED_FILE, graph_file, open_session, read_weights
 from fiveshot.backbones.export import embedded_graph
 from fiveshot.errors import InputError, StorageError
 
@@ -144,7 +144,7 @@ def test_the_stored_graphs_are_what_the_torch_network_gives(adapted: bool) -> No
         assert made == stored, "run python -m fiveshot.backbones.export"
     rng = np.random.default_rng(1)
     given = {"images": rng.normal(size=(2, 3, 224, 224)).astype(np.float32)}
-    for place, width in PLACES.items() if adapted else ():
+    for place, width in ADAPTER_WIDTHS.items() if adapted else ():
         for part, shape in {
             "down.weight": (5, width),
             "down.bias": 5,

@@ -109,7 +109,7 @@ def test_pixels_of_another_type_or_shape_are_refused() -> None:
     ("changes", "message"),
     [
         ({"preprocessing": Preprocessing(size=160, resize=160)}, "takes 224 px images"),
-        ({"tokens": "cls"}, "has no class token .*; leave out tokens='cls'"),
+        ({"tokens": "cls"}, "reads no class token.*; leave out tokens='cls'"),
         ({"weights": "nowhere.safetensors"}, "no such file"),
         ({"adapter": "cub200-bag"}, "did you mean 'cub200-big'"),
         ({"precision": "bf16"}, "is for CUDA devices; on cpu use 'float32'"),

@@ -69,7 +69,7 @@ def test_networks_without_class_token_give_their_own_pooled_feature(name, images
         expected = model(images)
     torch.testing.assert_close(backbone.features(images), expected)
     assert backbone.width == expected.shape[1]
-    with pytest.raises(InputError, match=f"{name} has no class token"):
+    with pytest.raises(InputError, match=f"the classifier of {name} reads no class token"):
         with_readout(backbone, Readout("cls+mean"))
 
 

@@ -245,9 +245,9 @@ def test_lists_are_for_their_own_classes_and_shots(changes):
 
 def test_lists_need_names_and_a_dataset_that_has_some():
     pack = embedded_features("cub200")
-    with pytest.raises(InputError, match="which image each vector is of"):
+    with pytest.raises(InputError, match="have no image names"):
         sessions(get_protocol("cub200/cec"), pack.train_y, pack.test_y, pack.class_names)
-    with pytest.raises(InputError, match="no official lists of shots for 'cars'"):
+    with pytest.raises(InputError, match="'cars' has no official lists of shots"):
         official_shots("cars")
 
 

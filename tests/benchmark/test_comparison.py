@@ -35,7 +35,7 @@ def test_differences_over_draws_are_those_of_a_paired_t_test(heads: dict[str, li
 def test_only_common_draws_are_paired(heads: dict[str, list[RunRecord]]) -> None:
     found = compare_runs(heads["teen"][:3], heads["ncm"][1:])
     assert (found.seeds, found.left_out) == ((1, 2), (0, 3))
-    with pytest.raises(InputError, match="no draw of the shots is common: seeds 0 and 3"):
+    with pytest.raises(InputError, match="no common draw of the shots: seeds 0 and 3"):
         compare_runs(heads["teen"][:1], heads["ncm"][3:])
 
 
@@ -62,7 +62,7 @@ def test_runs_of_other_settings_are_not_paired(heads: dict[str, list[RunRecord]]
     config = {**first.config, **changes}
     if "protocol" in changes:
         config["protocol"] = {**first.config["protocol"], **changes["protocol"]}
-    with pytest.raises(InputError, match="cannot be paired"):
+    with pytest.raises(InputError, match="cannot be compared"):
         compare_runs([first], [replace(heads["ncm"][0], config=config)])
 
 

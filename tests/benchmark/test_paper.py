@@ -70,7 +70,7 @@ def test_ablations_agree_with_the_main_table():
         (
             PROTOCOLS["cub200/big"].replace(shots=1),
             "NCM",
-            "no figures for the protocol 'cub200/big' as it was changed",
+            "no results for the changed protocol 'cub200/big'",
         ),
     ],
 )

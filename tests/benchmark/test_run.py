@@ -218,7 +218,7 @@ def test_too_few_images_for_the_shots_names_the_class(small_features: FeatureSet
 
 def test_official_session_lists_need_image_names(small_file: Path, tmp_path: Path) -> None:
     job = Job(PROTOCOL, "ncm", str(small_file), sessions=str(tmp_path))
-    with pytest.raises(InputError, match="do not say which image each vector is of"):
+    with pytest.raises(InputError, match="have no image names"):
         run_job(job)
 
 

@@ -124,7 +124,7 @@ def test_bad_images_are_listed_and_left_out_only_when_asked(
     command += ["--backbone", TINY, "--weights", tiny_file]
     status, _, message = fiveshot(*command)
     assert status == 1
-    assert "error: 1 of 10 images cannot be used:\n  cat/0.jpg: not a photo in a format that is read" in message
+    assert "error: 1 of 10 images cannot be used:\n  cat/0.jpg: not a photo in a supported format" in message
     assert not (tmp_path / "a.safetensors").exists()
     status, printed, _ = fiveshot(*command, "--skip-bad")
     assert status == 0

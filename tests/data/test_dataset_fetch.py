@@ -6,13 +6,13 @@ import tarfile
 
 import pytest
 
-from fiveshot.data._fetching import Patience, fetch
+from fiveshot.data._fetching import RetryPolicy, fetch
 from fiveshot.data._official import CUB200, read_cub200
 from fiveshot.data.dataset import ImageDataset
 from fiveshot.data.registry import DatasetSpec, Download, dataset_specs
 from fiveshot.errors import InputError, StorageError
 
-HURRIED = Patience(timeout=5, tries=2, pause=0.0)
+HURRIED = RetryPolicy(timeout=5, tries=2, pause=0.0)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_an_evil_archive_leaves_no_folder(birds, tmp_path, local_server, pack):
 def test_a_dead_address_says_what_is_expected_instead(birds, tmp_path, local_server):
     local_server.statuses = [404]
     with pytest.raises(InputError, match=r"data\.bin is not available: HTTP 404 .*Expected birds\."):
-        fetch(birds, tmp_path, patience=HURRIED)
+        fetch(birds, tmp_path, retry=HURRIED)
 
 
 def test_cars_cannot_be_fetched_and_say_where_they_are(tmp_path):

@@ -99,7 +99,7 @@ def test_a_decoder_that_was_started_before_answers_like_any_other(pool, tmp_path
     [
         (crash, "crashed", "bad_image"),
         (never_end, "took more than 1 seconds", "image_too_slow"),
-        (much_memory, "more memory than it may", "image_too_large"),
+        (much_memory, "more memory than allowed", "image_too_large"),
     ],
 )
 def test_a_decoder_that_takes_too_much_is_a_refused_photo(pool, monkeypatch, reduction, reason, code):

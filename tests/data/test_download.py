@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fiveshot.data._fetching import DownloadError, Patience, download
+from fiveshot.data._fetching import DownloadError, RetryPolicy, download
 from fiveshot.data.registry import Download
 from fiveshot.errors import InputError, StorageError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
-HURRIED = Patience(timeout=5, tries=3, pause=0.0)
+HURRIED = RetryPolicy(timeout=5, tries=3, pause=0.0)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def interrupted(server, folder: Path, after: int = 300_000, **changes) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        download(item(server, **changes), folder, patience=HURRIED, progress=stop)
+        download(item(server, **changes), folder, retry=HURRIED, progress=stop)
     server.seen.clear()
     return folder / "data.bin.part"
 
@@ -82,7 +82,7 @@ def test_an_interrupted_download_continues_where_it_stopped(server, tmp_path):
 
 def test_a_dropped_connection_is_resumed_within_one_call(server, tmp_path):
     server.break_after = [100_000, 0, 50_000, 0, 0, 200_000]  # never three times in a row without a byte
-    path = download(item(server), tmp_path, patience=HURRIED)
+    path = download(item(server), tmp_path, retry=HURRIED)
     assert path.read_bytes() == CONTENT
     starts = [request.get("Range") for request in server.seen]
     reached = (100_000, 100_000, 150_000, 150_000, 150_000, 350_000)
@@ -127,20 +127,20 @@ def test_a_part_that_is_already_complete_is_only_checked(server, tmp_path):
 def test_a_part_longer_than_the_file_is_thrown_away(server, tmp_path):
     part = interrupted(server, tmp_path)
     part.write_bytes(CONTENT + b"more")
-    assert download(item(server), tmp_path, patience=HURRIED).read_bytes() == CONTENT
+    assert download(item(server), tmp_path, retry=HURRIED).read_bytes() == CONTENT
 
 
 def test_a_server_that_sends_other_bytes_than_asked_for_ends_in_an_error_or_the_right_file(server, tmp_path):
     interrupted(server, tmp_path)
     server.wrong_range = True
-    assert download(item(server), tmp_path, patience=HURRIED).read_bytes() == CONTENT
+    assert download(item(server), tmp_path, retry=HURRIED).read_bytes() == CONTENT
     assert ["Range" in request for request in server.seen] == [True, False]
 
 
 def test_a_wrong_checksum_starts_over_once_then_gives_up_and_keeps_nothing(server, tmp_path):
     wrong = item(server, md5="0" * 32)
-    with pytest.raises(DownloadError, match=r"does not give the published file .*twice\); nothing was kept"):
-        download(wrong, tmp_path, patience=HURRIED)
+    with pytest.raises(DownloadError, match=r"is not the published file .*twice\); nothing was kept"):
+        download(wrong, tmp_path, retry=HURRIED)
     assert len(server.seen) == 2
     assert all("Range" not in request for request in server.seen)
     assert names(tmp_path) == []
@@ -159,27 +159,27 @@ def test_sha256_and_size_are_checked_too(server, tmp_path):
     (tmp_path / "data.bin").unlink()
     for change in ({"sha256": "0" * 64}, {"md5": None, "size": len(CONTENT) + 1}):
         with pytest.raises(DownloadError, match="published"):
-            download(item(server, **change), tmp_path, patience=HURRIED)
+            download(item(server, **change), tmp_path, retry=HURRIED)
     server.content = b""
     with pytest.raises(DownloadError, match="published"):
-        download(item(server, md5=None, size=None), tmp_path, patience=HURRIED)
+        download(item(server, md5=None, size=None), tmp_path, retry=HURRIED)
 
 
 @pytest.mark.parametrize("status", [404, 410, 403])
 def test_a_dead_address_fails_at_once_with_the_address(server, tmp_path, status):
     server.statuses = [status] * 9
     with pytest.raises(DownloadError, match=rf"http://127.*data\.bin is not available: HTTP {status}"):
-        download(item(server), tmp_path, patience=HURRIED)
+        download(item(server), tmp_path, retry=HURRIED)
     assert len(server.seen) == 1
     assert names(tmp_path) == []
 
 
 def test_a_busy_server_is_asked_again(server, tmp_path):
     server.statuses = [503, 429]
-    assert download(item(server), tmp_path, patience=HURRIED).read_bytes() == CONTENT
+    assert download(item(server), tmp_path, retry=HURRIED).read_bytes() == CONTENT
     server.statuses = [503] * 9
-    with pytest.raises(DownloadError, match=r"cannot download .*503.*try the same command again later"):
-        download(Download(server.url, "other.bin"), tmp_path, patience=HURRIED)
+    with pytest.raises(DownloadError, match=r"cannot download .*503.*repeat the command later"):
+        download(Download(server.url, "other.bin"), tmp_path, retry=HURRIED)
     assert server.statuses == [503] * 6
 
 
@@ -189,7 +189,7 @@ def test_nobody_answers(tmp_path, monkeypatch):
         port = taken.server_port
     nobody = Download(f"http://127.0.0.1:{port}/x", "x")
     with pytest.raises(InputError, match=r"cannot download .*refused"):
-        download(nobody, tmp_path, patience=HURRIED)
+        download(nobody, tmp_path, retry=HURRIED)
 
 
 def test_a_silent_server_runs_into_the_time_limit(tmp_path, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_silent_server_runs_into_the_time_limit(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
         with pytest.raises(DownloadError, match="timed out"):
-            download(Download(url, "x"), tmp_path, patience=Patience(timeout=0.1, tries=2, pause=0))
+            download(Download(url, "x"), tmp_path, retry=RetryPolicy(timeout=0.1, tries=2, pause=0))
 
 
 def test_a_full_disk_is_said_and_the_part_can_be_continued(server, tmp_path, monkeypatch):
@@ -210,8 +210,8 @@ def test_a_full_disk_is_said_and_the_part_can_be_continued(server, tmp_path, mon
 
     with monkeypatch.context() as broken:
         broken.setattr(Path, "open", full)
-        with pytest.raises(StorageError, match=r"data\.bin\.part: No space left on device; make room"):
-            download(item(server), tmp_path, patience=HURRIED)
+        with pytest.raises(StorageError, match=r"data\.bin\.part: No space left on device; free some space"):
+            download(item(server), tmp_path, retry=HURRIED)
     assert part.stat().st_size == kept
     assert download(item(server), tmp_path).read_bytes() == CONTENT
 
@@ -219,6 +219,6 @@ def test_a_full_disk_is_said_and_the_part_can_be_continued(server, tmp_path, mon
 def test_a_disk_that_is_too_small_is_noticed_before_anything_is_written(server, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(StorageError, match=r"has 1,000 bytes free, but 1,048,576 are still to come"):
-        download(item(server), tmp_path, patience=HURRIED)
+    with pytest.raises(StorageError, match=r"has 1,000 bytes free, but 1,048,576 are needed"):
+        download(item(server), tmp_path, retry=HURRIED)
     assert names(tmp_path) == []

@@ -68,12 +68,12 @@ def test_the_same_again_replaces_it_and_another_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["", "my garden", "a/b", "..", "-x"])
 def test_a_name_must_be_able_to_name_a_folder(name: str) -> None:
-    with pytest.raises(InputError, match="cannot name a dataset; use letters, digits"):
+    with pytest.raises(InputError, match="is not a valid name for a dataset; use letters, digits"):
         register_dataset(spec(name))
 
 
 def test_only_specifications_and_registered_names_are_taken() -> None:
-    with pytest.raises(InputError, match="a dataset is registered by its DatasetSpec, not by 'garden'"):
+    with pytest.raises(InputError, match="register_dataset needs a DatasetSpec, not 'garden'"):
         register_dataset("garden")
-    with pytest.raises(InputError, match="'cub200' is not a registered dataset; those of the package stay"):
+    with pytest.raises(InputError, match="'cub200' is not a registered dataset; built-in datasets cannot"):
         unregister_dataset("cub200")

@@ -18,10 +18,10 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import (
     ExtractionSettings,
     FeatureSet,
-    _seeing,
     bare_rate,
     extracted_features,
     see_batches,
+    seeing,
 )
 from fiveshot.features.job import FeatureCache
 
@@ -116,7 +116,7 @@ def test_without_cache_or_file_the_vectors_are_in_memory(birds: ImageDataset, ti
     report = run_extraction(birds, tiny)
     assert report.path is None
     assert report.features.train_x.flags.owndata
-    with pytest.raises(StorageError, match="in memory only"):
+    with pytest.raises(StorageError, match="only in memory"):
         _ = report.kept_path
 
 
@@ -244,7 +244,7 @@ def test_processes_decode_what_this_one_decodes(birds: ImageDataset, tiny: Embed
     found = []
     for workers in (0, 2):
         with Decoders(workers) as pool:
-            monkeypatch.setattr(_seeing, "decoders", lambda pool=pool: pool)
+            monkeypatch.setattr(seeing, "decoders", lambda pool=pool: pool)
             batches = list(see_batches(tiny, [photos[:3], photos[3:6], photos[6:]], workers=2))
             found.append([one for batch in batches for one in batch.found])
     for here, processes in zip(*found, strict=True):

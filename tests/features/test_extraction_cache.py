@@ -59,7 +59,7 @@ def test_a_first_extraction_opens_every_image_once(
     photographs: Path, tiny: Embedder, cache: FeatureCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Decoders(workers=0)  # decodes in this process, the one in which opened files are counted
-    monkeypatch.setattr("fiveshot.features._seeing.decoders", lambda: here)
+    monkeypatch.setattr("fiveshot.features.seeing.decoders", lambda: here)
     with images_opened() as opened:
         report = run(photographs, tiny, cache)
     assert (len(opened), set(opened.values())) == (15, {1})

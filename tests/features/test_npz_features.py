@@ -134,7 +134,7 @@ def _npy() -> bytes:
     [
         (b"", "is empty"),
         (b"label,x1,x2\n0,1,2\n", "is not a feature file: it is neither safetensors nor .npz"),
-        (_npy(), "holds one array; save the four of them with numpy.savez"),
+        (_npy(), "holds one array; save train_x, train_y, test_x, test_y with numpy.savez"),
         (b"\x93NUMPY", "holds one array"),
         (b"PK\x03\x04" + bytes(200), "truncated or damaged"),
         ((1000).to_bytes(8, "little") + b'{"x":', "truncated"),

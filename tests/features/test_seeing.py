@@ -32,13 +32,13 @@ from fiveshot.features import (
     PhotoVector,
     Seen,
     SeenBatch,
-    _seeing,
     bad_photos,
     decode_photos,
     see_batches,
     see_photos,
+    seeing,
 )
-from fiveshot.features._seeing import even_batches
+from fiveshot.features.seeing import even_batches
 
 RANGES = [(0, 2), (2, 3), (3, 5), (5, 6)]
 
@@ -143,7 +143,7 @@ def test_photos_are_asked_for_as_they_are_needed(
     mixed: list[ImageSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many photos come, those of a few batches are in memory."""
-    monkeypatch.setattr(_seeing, "default_workers", lambda: 2)
+    monkeypatch.setattr(seeing, "default_workers", lambda: 2)
     given: list[int] = []
 
     def endless() -> Iterator[Photo]:
@@ -163,7 +163,7 @@ def test_an_error_in_one_thread_keeps_nobody_waiting(
     def no_decoders() -> None:
         raise RuntimeError("no decoder")
 
-    monkeypatch.setattr(_seeing, "decoders", no_decoders)
+    monkeypatch.setattr(seeing, "decoders", no_decoders)
     with pytest.raises(RuntimeError, match="no decoder"):
         run(mixed, MeanColors("cpu"), workers=2)
 
@@ -213,7 +213,7 @@ def test_boxes_of_a_photo_are_asked_for_together(
     photos = [*(Photo(mixed[0], box) for box in boxes), Photo(mixed[2], boxes[0]), Photo(mixed[0])]
     preprocessing = Preprocessing(size=64, resize=72)
     with Noted(2) as pool:
-        monkeypatch.setattr(_seeing, "decoders", lambda: pool)
+        monkeypatch.setattr(seeing, "decoders", lambda: pool)
         found = decode_photos(photos, preprocessing)
     assert asked == [40, 1]
     for photo, one in zip(photos, found, strict=True):

@@ -108,7 +108,7 @@ def test_announced_classes_need_not_have_come(kind: Case) -> None:
     plain.partial_fit(X, y)
     assert head.classes_.tolist() == plain.classes_.tolist() == sorted([*BASE, 70, 80])
     np.testing.assert_array_equal(head.class_scores(queries()), plain.class_scores(queries()))
-    with refused(head, "label 80 is not among the announced classes=; add it there"):
+    with refused(head, "label 80 is not in classes=; add it there"):
         head.partial_fit(X, y, classes=[70])
     with refused(head, "label 70 does not fit"):
         head.partial_fit(X, y, classes=["70", "80"])

@@ -249,7 +249,7 @@ def test_one_name_must_be_in_a_list_too() -> None:
 @pytest.mark.parametrize("head", ["teen", None, TunedHead(NCM(), ("bias",))])
 def test_only_a_plain_head_can_be_inside(head: Any) -> None:
     X, y, *_ = sessions(n_classes=9)
-    with pytest.raises(InputError, match="head must be a head to choose parameters for"):
+    with pytest.raises(InputError, match="head must be a FewShotHead"):
         TunedHead(head, ("bias",)).fit(X, y)
 
 

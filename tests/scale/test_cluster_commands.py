@@ -65,7 +65,7 @@ def test_a_sweep_on_the_cluster_gives_the_same_runs(cluster: Any, features: Path
 def test_an_error_of_a_job_arrives_as_it_was_raised(cluster: Any, features: Path, tmp_path: Path) -> None:
     (tmp_path / "session_1.txt").write_text("owl/1.jpg")
     wrong = make_jobs(PROTOCOL, str(features), methods=("ncm",), seeds=1, sessions=str(tmp_path))
-    with pytest.raises(InputError, match="these features do not say which image each vector is of"):
+    with pytest.raises(InputError, match="these features have no image names"):
         list(sweep_on_cluster(wrong, tmp_path / "ray"))
 
 

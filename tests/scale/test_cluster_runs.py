@@ -218,7 +218,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     command += [spec.weights, "--runtime", "torch", "--dtype", "float32", "--workers", "1"]
     status, said = fiveshot(*command, "--shards", "--out", parts)
     assert status == 1
-    assert f"error: 1 of 24 images cannot be used:\n  {BAD}: not a photo in a format that is read" in said
+    assert f"error: 1 of 24 images cannot be used:\n  {BAD}: not a photo in a supported format" in said
     assert all(path.stat().st_mtime_ns == time for path, time in finished.items()), "finished shards stay"
     assert len(list(parts.glob("shard-*"))) == len(catalog.shards)
 

@@ -1,6 +1,6 @@
 """Frozen vision transformers and their adapters: photos in, feature vectors out.
 
-The embedded backbone needs no torch. What does is imported when it is asked for.
+The embedded backbone does not need torch. Names that need torch are imported on first use.
 """
 
 from __future__ import annotations

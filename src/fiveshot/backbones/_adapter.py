@@ -1,4 +1,4 @@
-"""Adapters in small files, bound to the backbone they were trained on; some come with the package."""
+"""Adapter files. Each belongs to the backbone it was trained on; the package includes some."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fiveshot.storage import FRESH_COPY, FilePath, read_tensors, write_tensors
 if TYPE_CHECKING:
     from fiveshot.backbones.backbone import Backbone
 
-ADAPTERS = Path(__file__).parent / "adapters"  # ADAPTER_CARD.md there says how each was tuned
+ADAPTERS = Path(__file__).parent / "adapters"  # see ADAPTER_CARD.md there for how each was tuned
 KIND, VERSION = "adapter", 1
 
 
 @dataclass(frozen=True, eq=False)
 class AdapterFile:
-    """The tensors of an adapter file, checked, and what the file says about them.
+    """The checked tensors of an adapter file, and its metadata.
 
     Parameters
     ----------
@@ -51,12 +51,12 @@ class AdapterFile:
 
     @property
     def scale(self) -> float:
-        """What the branch is multiplied by."""
+        """Factor of the adapter's output."""
         return float(self.meta["scale"])
 
     @property
     def held_back(self) -> frozenset[str] | None:
-        """Marks of images that were held back from tuning (``content_mark``); None where the file names none."""
+        """Marks (``content_mark``) of images that were held back from tuning; None if the file lists none."""
         training = self.meta.get("training")
         marks = training.get("held_back") if isinstance(training, Mapping) else None
         return frozenset(map(str, marks)) if isinstance(marks, list) and marks else None
@@ -67,7 +67,7 @@ class AdapterFile:
         return hash_arrays(self.tensors)
 
     def require(self, weights_hash: str, *, name: str, path: FilePath) -> None:
-        """Refuse a network with other weights than those the adapter was trained on."""
+        """Refuse a network whose weights differ from those the adapter was trained on."""
         bound_to = str(self.meta["weights_hash"])
         if bound_to != weights_hash:
             raise InputError(
@@ -78,7 +78,7 @@ class AdapterFile:
             )
 
     def require_places(self, places: Mapping[str, int], *, path: FilePath) -> None:
-        """Refuse a network that has its adapters in other places, or another width there."""
+        """Refuse a network with other blocks for adapters, or with another width there."""
         found = {name: tensor.shape for name, tensor in self.tensors.items()}
         if found != adapter_shapes(places, self.bottleneck):
             raise StorageError(
@@ -87,12 +87,12 @@ class AdapterFile:
 
 
 def embedded_adapters() -> tuple[str, ...]:
-    """Return the names of the adapters that come with the package.
+    """Return the names of the adapters in the package.
 
     Returns
     -------
     tuple of str
-        Names that a ``BackboneSpec`` takes as its ``adapter``.
+        Valid names for the ``adapter`` of a ``BackboneSpec``.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def adapter_path(adapter: FilePath) -> Path:
     Parameters
     ----------
     adapter : str or path
-        A path, or the name of an adapter that comes with the package.
+        A path, or the name of an embedded adapter.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def adapter_path(adapter: FilePath) -> Path:
 
 
 def read_adapter(path: FilePath) -> AdapterFile:
-    """Read an adapter file and check that it holds what its metadata says.
+    """Read an adapter file and check its tensors against its metadata.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def read_adapter(path: FilePath) -> AdapterFile:
 
 
 def adapter_shapes(places: Mapping[str, int], bottleneck: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all tensors of an adapter that has these places, with the network's width at each."""
+    """Return the shapes of all tensors of an adapter; ``places`` maps each block to the network's width there."""
     return {
         f"{place}.adapter.{part}": shape
         for place, width in places.items()
@@ -194,7 +194,7 @@ def adapter_shapes(places: Mapping[str, int], bottleneck: int) -> dict[str, tupl
 
 
 def save_adapter(path: FilePath, backbone: Backbone, *, meta: Mapping[str, Any] | None = None) -> None:
-    """Write the adapters of a backbone, and nothing else of it, to a file, atomically.
+    """Write only the adapters of a backbone to a file, atomically.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def save_adapter(path: FilePath, backbone: Backbone, *, meta: Mapping[str, Any] 
     backbone : Backbone
         A backbone with adapters.
     meta : mapping, optional
-        JSON values about the training, kept with them.
+        JSON values about the training, stored in the file.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def save_adapter(path: FilePath, backbone: Backbone, *, meta: Mapping[str, Any] 
 
     attached = adapters(backbone.model)
     if not attached:
-        raise InputError(f"{backbone.name} has no adapters to save", hint="attach_adapters puts them in")
+        raise InputError(f"{backbone.name} has no adapters to save", hint="add them with attach_adapters")
     first = attached[0]
     header = {
         "backbone": backbone.name,
@@ -242,14 +242,14 @@ def save_adapter(path: FilePath, backbone: Backbone, *, meta: Mapping[str, Any] 
 
 
 def load_adapter(path: FilePath, backbone: Backbone) -> dict[str, Any]:
-    """Put the adapters of a file into a backbone of torch, frozen.
+    """Load the adapters of a file into a torch backbone, frozen.
 
     Parameters
     ----------
     path : str or path
-        The adapter file. It must have been made with the same weights, whatever the name they go by.
+        The adapter file. It must have been trained with the same weights; their name does not matter.
     backbone : Backbone
-        A backbone without adapters; it is changed.
+        A backbone without adapters; it is changed in place.
 
     Returns
     -------

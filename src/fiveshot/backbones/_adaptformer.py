@@ -1,4 +1,4 @@
-"""AdaptFormer (NeurIPS 2022): a small bottleneck beside the MLP of every attention block of a frozen network.
+"""AdaptFormer (NeurIPS 2022): a small bottleneck parallel to the MLP of every attention block of a frozen network.
 
     x ← x + Attention(LN₁(x))
     x ← x + MLP(LN₂(x)) + s · Up(Dropout(ReLU(Down(x))))
@@ -35,7 +35,7 @@ class Adapter(nn.Module):
     bottleneck : int
         Width in between.
     scale : float
-        What the output is multiplied by.
+        Factor of the output.
     dropout : float
         Share of the bottleneck that is dropped in training.
     generator : torch.Generator
@@ -55,7 +55,7 @@ class Adapter(nn.Module):
         self, width: int, *, bottleneck: int, scale: float, dropout: float, generator: torch.Generator
     ) -> None:
         super().__init__()
-        # By way of the meta device: otherwise nn.Linear draws its first weights from the global generator.
+        # Created on the meta device: otherwise nn.Linear draws its first weights from the global generator.
         self.down = nn.Linear(width, bottleneck, device="meta").to_empty(device="cpu")
         self.up = nn.Linear(bottleneck, width, device="meta").to_empty(device="cpu")
         self.dropout = nn.Dropout(dropout)
@@ -70,7 +70,7 @@ class Adapter(nn.Module):
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Apply a layer in the number format of what it is given: weights that are trained may have a finer one."""
+    """Apply a layer in the number format of its input; trained weights may have higher precision."""
     if layer.weight.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
     applied: Tensor = layer(x)
@@ -78,13 +78,13 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 class AdaptedMlp(nn.Module):
-    """The MLP of a TinyViT block, which begins with its norm, and an adapter beside it; names stay the same."""
+    """The MLP of a TinyViT block, which begins with its norm, and a parallel adapter; names stay the same."""
 
     def __init__(self, mlp: Any, adapter: Adapter) -> None:
         super().__init__()
         self.norm, self.fc1, self.act, self.fc2 = mlp.norm, mlp.fc1, mlp.act, mlp.fc2
         self.adapter = adapter
-        self.replaced = (mlp,)  # in a tuple, so that it is not a part of the network any more
+        self.replaced = (mlp,)  # in a tuple, so that torch does not register it as a submodule
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what is added to the residual stream ``x`` (n, tokens, width)."""
@@ -104,7 +104,7 @@ class BlockParts(nn.Module):
 
 
 class AdaptedBlock(BlockParts):
-    """A timm ViT block with an adapter parallel to its MLP; :func:`attach_adapters` makes one of every block.
+    """A timm ViT block with an adapter parallel to its MLP; :func:`attach_adapters` replaces every block by one.
 
     Parameters
     ----------
@@ -126,10 +126,10 @@ class AdaptedBlock(BlockParts):
     def __init__(self, block: Any, adapter: Adapter) -> None:
         super().__init__(block)
         self.adapter = adapter
-        self.replaced = (block,)  # in a tuple, so that it is not a part of the network any more
+        self.replaced = (block,)  # in a tuple, so that torch does not register it as a submodule
 
     def forward(self, x: Tensor, **attention: Any) -> Tensor:
-        """Run attention, then the MLP and the adapter side by side (n, tokens, width)."""
+        """Run attention, then the MLP and the adapter in parallel (n, tokens, width)."""
         x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **attention)))
         adapted: Tensor = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x)))) + self.adapter(x)
         return adapted
@@ -145,17 +145,17 @@ def attach_adapters(
 ) -> Any:
     """Put an adapter into every attention block of a ViT or TinyViT of timm's, in place, and freeze the rest.
 
-    Only the adapters require gradients. From now on ``vit.train()`` leaves batch norms (convolutional stems
-    have them) in eval mode, so the frozen part stays what it was.
+    Only the adapters require gradients. Afterwards ``vit.train()`` leaves batch norms (in convolutional stems) in
+    eval mode, so the frozen part does not change.
 
     Parameters
     ----------
     vit : timm.models.VisionTransformer or timm.models.TinyVit
-        The network; it is changed.
+        The network; it is changed in place.
     bottleneck, scale, dropout
         Those of every :class:`Adapter`.
     seed : int or numpy.random.Generator
-        Draws their weights.
+        Seed for their weights.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def attach_adapters(
     6576
     """
     if adapters(vit):
-        raise InputError("this network has adapters already; load the backbone again")
+        raise InputError("this network already has adapters; load the backbone again")
     if bottleneck < 1 or not 0 <= dropout < 1:
         raise InputError(f"an adapter needs bottleneck ≥ 1 and 0 ≤ dropout < 1, not {bottleneck} and {dropout}")
     places = adapter_places(vit)
@@ -195,7 +195,7 @@ def attach_adapters(
 
 
 def detach_adapters(vit: Any) -> None:
-    """Take the adapters out of a network again, in place, and leave it frozen and in eval mode.
+    """Remove the adapters from a network, in place, and leave it frozen and in eval mode.
 
     >>> import timm
     >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
@@ -226,14 +226,14 @@ def adapter_places(vit: nn.Module) -> dict[str, int]:
     found = getattr(vit, "blocks", None)
     if not isinstance(found, nn.Sequential) or not hasattr(vit, "embed_dim"):
         raise InputError(
-            f"{type(vit).__name__} is not a network that takes adapters",
+            f"{type(vit).__name__} cannot have adapters",
             hint="choose one of timm's plain vision transformers (vit_*, deit_*, deit3_*) or tiny_vit_*",
         )
     for block in found:
         plain = isinstance(block, blocks.Block) and type(block).forward is blocks.Block.forward
         if not isinstance(block, AdaptedBlock) and not plain:
             raise InputError(
-                f"blocks of type {type(block).__name__} take no adapter; "
+                f"blocks of type {type(block).__name__} cannot have adapters; "
                 "choose a backbone of timm's plain vision transformers, such as vit_*, deit_* or deit3_*"
             )
     width: Any = vit.embed_dim

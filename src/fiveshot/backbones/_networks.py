@@ -1,4 +1,4 @@
-"""The networks that torch runs, all of them timm's: with embedded weights, from the hub or from a local file."""
+"""timm networks that torch runs, with the embedded weights, weights from the hub or from a local file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NESTED = (
     "model",
     "teacher",
 )  # the first one found holds the tensors
-_WRAPPERS = ("module.", "_orig_mod.")  # left in the names by data-parallel training and torch.compile
+_WRAPPERS = ("module.", "_orig_mod.")  # prefixes that data-parallel training and torch.compile add to names
 _SAFE_TWIN = {
     "pytorch_model.bin": "model.safetensors",
     "open_clip_pytorch_model.bin": "open_clip_model.safetensors",
@@ -48,11 +48,11 @@ _log = logging.getLogger(__name__)
 
 
 def load_network(name: str, weights: FilePath | None) -> Any:
-    """Return a network by its exact name, without classifier, its weights from a local file or from the hub."""
+    """Return a network by its exact name, without classifier, with weights from a local file or from the hub."""
     if name == EMBEDDED:
         arrays = read_weights(EMBEDDED_FILE if weights is None else weights)
         model = import_extra("timm").create_model(name, num_classes=0)
-        # Not strict: the counters, which nothing reads, are left out.
+        # Not strict: the file leaves out the batch-norm counters, which are not used.
         model.load_state_dict({key: torch.from_numpy(array) for key, array in arrays.items()}, strict=False)
         return model
     if weights is not None:
@@ -67,12 +67,12 @@ def load_network(name: str, weights: FilePath | None) -> Any:
     require_hub(name, config)
     try:
         return _without_classifier(timm.create_model(name, pretrained=True))
-    except Exception as error:  # whatever the hub's client raises: it has no common base
+    except Exception as error:  # the errors of the hub's client have no common base
         raise _unreachable(name, config, type(error).__name__) from error
 
 
 def resolve_name(name: str) -> str:
-    """Return the exact name of a backbone: ``arch.tag``, where the tag says which weights.
+    """Return the exact name of a backbone: ``arch.tag``; the tag names the weights.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def resolve_name(name: str) -> str:
 
 
 def _stated(given: str, exact: str) -> str:
-    _log.warning("backbone %s means %s; write the exact name to keep it so", given, exact)
+    _log.warning("backbone %s means %s; use the exact name to fix this choice", given, exact)
     return exact
 
 
@@ -127,7 +127,7 @@ def _unknown(name: str, known: list[str]) -> InputError:
 
 
 def _from_file(name: str, weights: FilePath) -> Any:
-    """Return timm's ``name`` without classifier, every tensor of it from the file."""
+    """Return timm's ``name`` without classifier, with all tensors from the file."""
     path = Path(weights)
     if path.suffix == ".npz":
         return _from_npz(name, path)
@@ -135,7 +135,7 @@ def _from_file(name: str, weights: FilePath) -> Any:
 
 
 def read_state(weights: FilePath) -> dict[str, Tensor]:
-    """Return the named tensors of a safetensors file, or of a PyTorch one read without running its code."""
+    """Return the named tensors of a safetensors file, or of a PyTorch file without running code from it."""
     path = Path(weights)
     if not path.is_file():
         raise StorageError(f"no such file: {path}")
@@ -154,8 +154,8 @@ def read_state(weights: FilePath) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise StorageError(
-            f"{path} is truncated, or holds more than tensors, which is refused because it could run code; "
-            "convert it to safetensors where you trust it"
+            f"{path} is truncated, or it holds more than tensors, which could run code; "
+            "if you trust it, convert it to safetensors"
         ) from error
     return _tensors(content, path)
 
@@ -179,7 +179,7 @@ def _from_state(name: str, state: dict[str, Tensor], *, source: Path) -> Any:
     timm = import_extra("timm")
     config = timm.models.get_pretrained_cfg(name)
     problem: RuntimeError | None = None
-    # timm loads strictly only when the number of classes is the file's: ask for exactly that one.
+    # timm loads strictly only if the number of classes is that of the file, so request exactly that number.
     for classes in _class_counts(config, state):
         overlay = {"state_dict": dict(state), "num_classes": classes, "label_offset": 0}
         try:
@@ -212,25 +212,25 @@ def _from_npz(name: str, path: Path) -> Any:
         raise InputError(f"{name} cannot be read from .npz; give a .safetensors or .pth file")
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.fill_(math.nan)  # timm skips what it does not find: then the mark stays
+            parameter.fill_(math.nan)  # timm skips missing tensors; they stay NaN and are found below
     try:
         zipfile.ZipFile(path).close()  # NumPy would leave a truncated file open
         model.load_pretrained(str(path))
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise StorageError(
-            f"{path} is no .npz file, or it is truncated ({error}); get a fresh copy of it"
+            f"{path} is not an .npz file, or it is truncated ({error}); get a fresh copy of it"
         ) from error
     except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
-        clear_frames(error.__traceback__)  # timm's hold the file, open until somebody looks for garbage
+        clear_frames(error.__traceback__)  # timm's frames keep the file open until garbage collection
         raise InputError(f"{path} does not fit {name} in Google's .npz layout: {_brief(error)}") from error
     unfilled = [key for key, parameter in model.named_parameters() if parameter.isnan().any()]
     if unfilled:
-        raise InputError(f"{path} does not fit {name}: it gives no {unfilled[0]} ({len(unfilled)} such)")
+        raise InputError(f"{path} does not fit {name}: {unfilled[0]} is missing ({len(unfilled)} missing in all)")
     return model
 
 
 def _without_classifier(model: Any) -> Any:
-    """Drop the classifier: features do not need it, and it must not decide which weights these are."""
+    """Remove the classifier: features do not need it, and it must not change the hash of the weights."""
     model.reset_classifier(0)
     return model
 
@@ -242,7 +242,7 @@ def _brief(error: Exception | None) -> str:
 
 
 def cached_weights(config: Any) -> Path | None:
-    """Return the file that an earlier download left on this machine, or None; asks no network.
+    """Return the file of an earlier download on this machine, or None; it does not use the network.
 
     ``config`` is timm's record of the pre-trained weights.
     """
@@ -259,9 +259,9 @@ def cached_weights(config: Any) -> Path | None:
 
 
 def require_hub(name: str, config: Any) -> None:
-    """Raise at once, with the way out, where the hub that holds these weights does not answer.
+    """Raise at once, with a hint, if the hub with these weights does not answer.
 
-    The hub's own client retries for most of a minute before it gives up; one short request tells as much.
+    The hub's own client retries for most of a minute before it gives up; one short request is enough.
     """
     constants = import_extra("huggingface_hub").constants
     if config.hf_hub_id and constants.HF_HUB_OFFLINE:
@@ -271,10 +271,10 @@ def require_hub(name: str, config: Any) -> None:
         with urlopen(Request(address, method="HEAD"), timeout=PROBE_SECONDS):
             return
     except HTTPError:
-        return  # it answers: what it says about the file is for the client to read
+        return  # it answers; the client handles the answer
     except URLError as error:
         if isinstance(error.reason, ssl.SSLError):
-            return  # the client may know certificates that the standard library does not
+            return  # the client may know certificates that the standard library does not know
         raise _unreachable(name, config, "no connection to the hub") from error
     except (OSError, ValueError) as error:
         raise _unreachable(name, config, "no answer from the hub") from error
@@ -295,14 +295,14 @@ def _hub_files(config: Any) -> list[str]:
 
 
 def weights_preprocessing(model: Any, *, name: str) -> Preprocessing:
-    """Return the preprocessing that timm records for the model's weights, and ours for the embedded ones."""
+    """Return timm's preprocessing for the model's weights; for the embedded weights, our own."""
     if name == EMBEDDED:
         return PREPROCESSING
     config = import_extra("timm.data").resolve_model_data_config(model)
     channels, height, width = config["input_size"]
     if channels != 3 or height != width or config["crop_mode"] not in ("center", "squash"):
         raise InputError(
-            f"{name} wants {channels} x {height} x {width} images, crop mode {config['crop_mode']!r}; "
+            f"{name} needs {channels} x {height} x {width} images, crop mode {config['crop_mode']!r}; "
             "only square RGB inputs with a center crop are supported",
             hint="choose another backbone",
         )

@@ -27,16 +27,16 @@ from fiveshot.work import one_thread
 
 @dataclass(frozen=True, eq=False)
 class Backbone:
-    """A network of torch whose weights do not change, except for adapters while they are trained.
+    """A torch network with frozen weights; only adapters can be trained.
 
     :func:`load_backbone` makes one by name; a timm network of your own needs its preprocessing.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A network of timm's without classifier.
+        A timm network without classifier.
     name : str
-        What it is called.
+        Its name.
     preprocessing : Preprocessing
         How photos are prepared for it.
     readout : Readout, optional
@@ -45,7 +45,7 @@ class Backbone:
     Raises
     ------
     InputError
-        When the network cannot give this readout, or takes images of another size.
+        When the network does not have this readout, or needs images of another size.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Backbone:
 
     @property
     def adapter_hash(self) -> str | None:
-        """SHA-256 of the adapters' present weights, or None without adapters."""
+        """SHA-256 of the adapters' current weights, or None without adapters."""
         state = adapter_state(self.model)
         return _hash_tensors(state) if state else None
 
@@ -109,12 +109,12 @@ class Backbone:
         """
         if not len(images):
             return torch.zeros(0, self.width, device=self.device)
-        # Channels-last suits convolutional stems; to plain ViTs it makes no difference.
+        # Channels-last is faster for convolutional stems; for plain ViTs it makes no difference.
         images = images.to(self.device, memory_format=torch.channels_last, non_blocking=True)
         trains = torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
         with torch.inference_mode(not trains), forward_precision(precision, self.device):
             features = read_features(self.model, images, self.readout)
-        # A copy made outside inference mode is an ordinary tensor again, fit to train a classifier on.
+        # A copy made outside inference mode is an ordinary tensor, so a classifier can be trained on it.
         return features.float() if trains else features.float().clone()
 
 
@@ -124,7 +124,7 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
     Parameters
     ----------
     spec : BackboneSpec, optional
-        The backbone; the embedded one unless given. Its runtime and precision are not used here.
+        The backbone; by default the embedded one. Its runtime and precision are not used here.
 
     Returns
     -------
@@ -162,19 +162,19 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
 
 
 def torch_embedder(backbone: Backbone, spec: BackboneSpec | None = None) -> Embedder:
-    """Return an embedder for a backbone of torch that is loaded already.
+    """Return an embedder for a torch backbone that is already loaded.
 
     Parameters
     ----------
     backbone : Backbone
-        The network. Later changes of its adapters are seen only by the runtime ``torch``.
+        The network. Only the runtime ``torch`` uses later changes of its adapters.
     spec : BackboneSpec, optional
-        Where its runtime and precision are said; those that are fastest here unless given.
+        Gives the runtime and the precision; by default the fastest ones on this machine.
 
     Returns
     -------
     Embedder
-        What turns photos into its feature vectors.
+        The embedder.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def torch_embedder(backbone: Backbone, spec: BackboneSpec | None = None) -> Embe
 
 
 class TorchNetwork:
-    """A backbone of torch as a ``Network`` of an embedder: run by torch, or on a CPU by ONNX Runtime."""
+    """A torch backbone as the ``Network`` of an embedder, run by torch or, on a CPU, by ONNX Runtime."""
 
     def __init__(self, backbone: Backbone, runtime: str, precision: str) -> None:
         self.backbone, self.precision = backbone, precision
@@ -223,7 +223,7 @@ class TorchNetwork:
         return self.backbone.adapter_hash
 
     def ready(self) -> str:
-        """Export the network to ONNX where that is faster, once, and say what runs it."""
+        """Export the network to ONNX if that is faster, once, and return the name of the runtime."""
         with self._lock:
             if not self._runtime:
                 self._session = self._exported()
@@ -259,7 +259,7 @@ class TorchNetwork:
 
         backbone, readout = self.backbone, self.backbone.readout
         quick = quick_vit(backbone.model, readout) if self.precision == "bf16" else None
-        # A copy: what a recorded pass reads must stay where it is, whatever becomes of the backbone.
+        # A copy: a recorded pass needs its weights at a fixed address, even if the backbone moves.
         model, kind = (copy.deepcopy(backbone.model), torch.float32) if quick is None else (quick, torch.bfloat16)
         mean, std = normal_levels(backbone.preprocessing, backbone.device)
 
@@ -277,7 +277,7 @@ class TorchNetwork:
         return RecordedPass(passed, backbone.device)
 
     def _exported(self) -> Any:
-        """Return a session of ONNX Runtime, or None where torch is to run the network."""
+        """Return a session of ONNX Runtime, or None if torch runs the network."""
         from fiveshot.backbones.export import export_onnx, fits_onnx
 
         if self.backbone.device.type != "cpu" or self._wanted == "torch":
@@ -307,7 +307,7 @@ def normal_levels(preprocessing: Preprocessing, device: torch.device) -> tuple[T
 
 
 def normalize_tensor(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Return uint8 images (..., 3, height, width) as normalized float32, on the device they are on.
+    """Return uint8 images (..., 3, height, width) as normalized float32, on the same device.
 
     >>> normalize_tensor(torch.full((3, 1, 1), 255, dtype=torch.uint8), Preprocessing(size=1, resize=1)).ravel()
     tensor([1., 1., 1.])
@@ -322,7 +322,7 @@ def normalize_tensor(images: Tensor, preprocessing: Preprocessing) -> Tensor:
 
 
 def checked_device(device: str | torch.device) -> torch.device:
-    """Return a device that this machine has, or say which to choose; ``auto`` is a GPU where there is one."""
+    """Return a device of this machine, or raise an error that lists the choices; ``auto`` prefers a GPU."""
     cuda = torch.cuda.is_available()
     if device == "auto":
         return torch.device("cuda" if cuda else "cpu")
@@ -393,7 +393,7 @@ def _hash_tensors(tensors: dict[str, Tensor]) -> str:
 
 
 def _check_readout(model: Any, readout: Readout, *, name: str) -> None:
-    """Refuse a readout that this network cannot give."""
+    """Refuse a readout that this network does not have."""
     if readout == OWN:
         return
     if not _reads_class_token(model):

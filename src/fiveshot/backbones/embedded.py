@@ -1,8 +1,7 @@
-"""The network that comes with the package, run by ONNX Runtime without torch; facts in weights/MODEL_CARD.md.
+"""The network in the package, run by ONNX Runtime without torch; weights/MODEL_CARD.md describes it.
 
-The weights are stored once, in half precision, under the names that timm has for them. The graphs hold the
-structure alone: ``python -m fiveshot.backbones.export`` makes them from timm's network, and they get the weights
-when they are loaded.
+The weights are stored once, in half precision, under timm's names. The graphs hold only the structure;
+``python -m fiveshot.backbones.export`` makes them from timm's network. They get the weights when they are loaded.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from fiveshot.storage import FilePath
 FOLDER = Path(__file__).parent / "weights"
 EMBEDDED_FILE = FOLDER / f"{EMBEDDED}.safetensors"
 SIZE, WIDTH = 224, 320
-# Where adapters go, and how wide the network is there: beside the MLP of every attention block.
-PLACES = {
+# The network's width at each adapter. Adapters are parallel to the MLP of every attention block.
+ADAPTER_WIDTHS = {
     f"stages.{stage}.blocks.{block}.mlp": width
     for stage, blocks, width in ((1, 2, 128), (2, 6, 160), (3, 2, 320))
     for block in range(blocks)
 }
-AT_ONCE = 2  # images of a pass on a CPU: sixteen take a fifth longer, each
+AT_ONCE = 2  # images in a pass on a CPU; with sixteen, each image takes a fifth longer
 PREPROCESSING = Preprocessing(
     size=SIZE,
     resize=256,
@@ -47,10 +46,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class EmbeddedNetwork:
-    """The embedded backbone on ONNX Runtime, with an adapter or without; a :class:`Network` of an embedder."""
+    """The embedded backbone on ONNX Runtime, with or without an adapter; a :class:`Network` of an embedder."""
 
     def __init__(self, spec: BackboneSpec, preprocessing: Preprocessing) -> None:
-        """Check what was asked for; weights are read when they are needed."""
+        """Check the arguments; the weights are read on first use."""
         self._preprocessing = preprocessing
         self._file = EMBEDDED_FILE if spec.weights is None else Path(spec.weights)
         self._lock = Lock()
@@ -67,7 +66,7 @@ class EmbeddedNetwork:
             path = adapter_path(spec.adapter)
             self._adapter = read_adapter(path)
             self._adapter.require(self.weights_hash, name=EMBEDDED, path=path)
-            self._adapter.require_places(PLACES, path=path)
+            self._adapter.require_places(ADAPTER_WIDTHS, path=path)
         self._inputs = {} if self._adapter is None else adapter_inputs(self._adapter)
 
     name = EMBEDDED
@@ -90,16 +89,16 @@ class EmbeddedNetwork:
         return None if self._adapter is None else self._adapter.hash
 
     def ready(self) -> str:
-        """Open the session, once, and say what runs the forward pass."""
+        """Open the session, once, and return the name of the runtime."""
         with self._lock:
             if self._session is None:
                 arrays = read_weights(self._file) if self._arrays is None else self._arrays
                 self._session = open_session(self._structure(), arrays)
-                self._arrays = None  # they are the session's now
+                self._arrays = None  # the session holds them now
         return onnx_runtime()
 
     def graph(self) -> tuple[bytes, Arrays]:
-        """Return the structure as ONNX, and what goes into it: the weights and the adapter, by their names."""
+        """Return the structure as ONNX, and the weights and the adapter by name."""
         return self._structure(), read_weights(self._file) | self._inputs
 
     def forward(self, images: Pixels) -> Vectors:
@@ -111,7 +110,7 @@ class EmbeddedNetwork:
 
 
 def require_size(preprocessing: Preprocessing) -> None:
-    """Refuse a preprocessing that gives images of another size than the graphs take: on a GPU too."""
+    """Refuse a preprocessing whose image size differs from that of the graphs, on a GPU too."""
     if preprocessing.size != SIZE:
         raise InputError(
             f"{EMBEDDED} takes {SIZE} px images; preprocessing {preprocessing.name!r} "
@@ -121,7 +120,7 @@ def require_size(preprocessing: Preprocessing) -> None:
 
 
 def graph_file(*, adapted: bool) -> Path:
-    """Return where the structure is: with places for an adapter, or without.
+    """Return the file of the structure, with or without inputs for an adapter.
 
     >>> graph_file(adapted=True).name
     'adapted.onnx'
@@ -130,7 +129,7 @@ def graph_file(*, adapted: bool) -> Path:
 
 
 def read_weights(path: FilePath) -> Arrays:
-    """Return the weights of the embedded architecture in a file as float32, without classifier and counters."""
+    """Read the weights of the embedded architecture as float32, without classifier and counters."""
     path = Path(path)
     if path.suffix == ".safetensors":
         arrays = _read_safetensors(path)
@@ -151,23 +150,23 @@ def read_weights(path: FilePath) -> Arrays:
 
 
 def adapter_inputs(adapter: AdapterFile) -> Arrays:
-    """Return an adapter as the adapted graph takes it: its tensors by their names, the scale multiplied in."""
+    """Return an adapter's tensors by name, as inputs of the adapted graph; they include the scale."""
     scale = np.float32(adapter.scale)
     return {name: tensor * scale if ".adapter.up." in name else tensor for name, tensor in adapter.tensors.items()}
 
 
 def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None) -> Any:
-    """Return an ONNX Runtime session for the CPU; ``weights`` are those that the graph only names.
+    """Return an ONNX Runtime session for the CPU; ``weights`` are the tensors that the graph only names.
 
-    It uses one thread: several calls of one thread each use the cores better than one call of several
-    threads, and leave none of them waiting while another decodes images.
+    It uses one thread. Several calls with one thread each use the cores better than one call with several
+    threads, and no thread waits while another decodes images.
     """
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
-    # Idle threads must not spin: the cores are shared with those who decode images.
+    # Idle threads must not spin: the decoders need the cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # As the graph is written: what a block gives is read at once, not kept in memory until the end.
+    # Run nodes in the order of the graph: each block's output is used at once and then freed.
     options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
     if weights is not None:
         values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
@@ -176,7 +175,7 @@ def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None
 
 
 def run_session(session: Any, images: Vectors, inputs: Mapping[str, Vectors] | None = None) -> Vectors:
-    """Return the features of normalized images (n, 3, size, size), in passes that stay in a core's cache."""
+    """Return the features of normalized images (n, 3, size, size), in passes that fit into a core's cache."""
     parts = [
         session.run(None, {"images": images[start : start + AT_ONCE], **(inputs or {})})[0]
         for start in range(0, len(images), AT_ONCE)
@@ -195,7 +194,7 @@ def _read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
         raise StorageError(f"no such file: {path}")
     try:
         with safe_open(path, framework="np") as file:
-            # Each is converted as it comes, so that the next one is read into the same memory.
+            # Convert each tensor at once, so that the next one reuses its memory.
             return {
                 name: file.get_tensor(name).astype(np.float32, copy=False)
                 for name in file.keys()  # noqa: SIM118
@@ -215,5 +214,5 @@ def _expected_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def _is_weight(name: str) -> bool:
-    """Tell whether a tensor decides features: the classifier and counters of batches do not."""
+    """Tell whether a tensor affects features: the classifier and the batch counters do not."""
     return not name.startswith("head.fc.") and not name.endswith("num_batches_tracked")

@@ -1,4 +1,4 @@
-"""Photos in, feature vectors out: one value and one call, whatever runs the network."""
+"""Photos in, feature vectors out: one object for every runtime."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Vectors: TypeAlias = NDArray[np.float32]
-STREAMS = 3  # batches that a GPU has at a time: one in the network, one on its way there, one on its way back
-DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # what it makes on Linux; the last one on WSL
+STREAMS = 3  # batches on a GPU at a time: one computes, one is copied to the GPU, one is copied back
+DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # NVIDIA's driver files on Linux and WSL
 TORCH = ("torch", "timm", "torchvision")  # what the extra `torch` installs
 
 
@@ -34,9 +34,9 @@ class NotFiniteError(InputError):
     Parameters
     ----------
     row : int
-        Which of the images given has it.
+        Index of the image.
     name : str, optional
-        The name of that image, where it is known.
+        The name of that image, if known.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Network(Protocol):
         """SHA-256 of the adapter's weights, or None without one."""
 
     def ready(self) -> str:
-        """Load what is needed, once, and say what runs the forward pass."""
+        """Load what is needed, once, and return the name of the runtime."""
 
     def forward(self, images: Pixels) -> Vectors:
         """Return the features (n, width) of pixels (n, 3, size, size), n at least 1."""
@@ -88,19 +88,19 @@ class Network(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Embedder:
-    """A backbone with its adapter, its preprocessing and its runtime: :func:`load_embedder` makes one.
+    """A backbone with its adapter, preprocessing and runtime; :func:`load_embedder` makes one.
 
-    The network is loaded when it is first used: features found in a cache need none. Threads may share an
-    embedder. On a CPU each call uses one thread: several calls at a time use the cores best.
+    The network is loaded on first use, so features in a cache do not need it. Threads may share an embedder. On
+    a CPU each call uses one thread, so parallel calls use the cores best.
 
     Parameters
     ----------
     spec : BackboneSpec
-        What was asked for.
+        The backbone's specification.
     preprocessing : Preprocessing
         How photos become pixels.
     network : Network
-        What turns pixels into vectors.
+        Turns pixels into vectors.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class Embedder:
 
     @property
     def runtime(self) -> str:
-        """What runs the network, and in which precision; asking makes it ready."""
+        """The name of the runtime and its precision; this loads the network."""
         return f"{self.network.ready()}, {self.network.precision}"
 
     @property
@@ -147,7 +147,7 @@ class Embedder:
         return self.network.weights_hash
 
     def identity(self) -> dict[str, Any]:
-        """Return, as JSON values, everything that decides the features of a photo."""
+        """Return everything that affects the features of a photo, as JSON values."""
         return {
             "name": self.name,
             "weights_hash": self.network.weights_hash,
@@ -159,11 +159,11 @@ class Embedder:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that decides the features; float32 is the same on every runtime."""
+        """SHA-256 of everything that affects the features; with float32 it is the same on every runtime."""
         return fingerprint_of(self.identity())
 
     def pixels(self, image: Image | Pixels) -> Pixels:
-        """Return a photo as the network takes it.
+        """Return the network's input for a photo.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Embedder:
         Parameters
         ----------
         pixels : uint8 array (n, views, 3, size, size)
-            What :meth:`pixels` returned, stacked. Where torch runs the network, a tensor on its device too.
+            Stacked results of :meth:`pixels`. If torch runs the network, this may be a tensor on its device.
 
         Returns
         -------
@@ -206,7 +206,7 @@ class Embedder:
         if not len(pixels):
             return np.zeros((0, self.width), np.float32)
         self.network.ready()
-        # All views of all photos in one pass: that costs less than one pass each.
+        # One pass for all views of all photos is faster than one pass for each view.
         each = self.network.forward(pixels.reshape(-1, *shape))
         vectors = each if views == 1 else each.reshape(len(pixels), views, -1).mean(axis=1)
         good = np.isfinite(vectors).all(axis=1)
@@ -217,18 +217,18 @@ class Embedder:
     def streams(self, workers: int) -> int:
         """Return how many batches to work on at a time: one for each worker on a CPU, a few on a GPU.
 
-        While the photos of one batch are copied to the GPU or its vectors from there, it looks at others.
+        While one batch is copied to or from the GPU, the GPU computes another one.
         """
         return workers if self.on_cpu else STREAMS
 
     @property
     def batch_size(self) -> int:
-        """A number of photos that fills the device and no more: small batches spread evenly over workers."""
+        """The smallest batch that uses the device fully; small batches spread evenly over workers."""
         return 8 if self.on_cpu else 128
 
 
 def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B008  # frozen
-    """Return what turns photos into feature vectors as ``spec`` says.
+    """Return the embedder for a backbone's specification.
 
     The embedded backbone runs on ONNX Runtime without torch, adapters included. Other names, CUDA and the
     runtime ``torch`` need ``pip install 'fiveshot[torch]'``.
@@ -236,18 +236,18 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     Parameters
     ----------
     spec : BackboneSpec, optional
-        The backbone; the embedded one without adapter unless given.
+        The backbone; by default the embedded one without adapter.
 
     Returns
     -------
     Embedder
-        Ready to be used; its network is loaded with the first photos.
+        The embedder; its network is loaded with the first photos.
 
     Raises
     ------
     InputError
-        When a library is missing (the hint is the line that installs it), when the name, the device or the
-        precision cannot be used, or when the adapter belongs to another network.
+        When a library is missing (the hint says how to install it), when the name, the device or the precision
+        cannot be used, or when the adapter belongs to another network.
     StorageError
         When a file is missing or damaged, or weights cannot be fetched.
 
@@ -272,7 +272,7 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
 
 
 def needs_torch(spec: BackboneSpec) -> bool:
-    """Tell whether a backbone runs on torch: all do, but for the embedded one on a CPU.
+    """Tell whether a backbone runs on torch: all do, except the embedded one on a CPU.
 
     >>> needs_torch(BackboneSpec(device="cpu")), needs_torch(BackboneSpec(device="cpu", runtime="torch"))
     (False, True)
@@ -283,12 +283,12 @@ def needs_torch(spec: BackboneSpec) -> bool:
 def choose_device(device: str) -> str:
     """Return a device that this machine has.
 
-    A CPU is chosen without loading torch: where no driver is installed there is nothing to ask it.
+    Without an installed GPU driver the CPU is chosen without loading torch.
 
     Parameters
     ----------
     device : str
-        ``auto`` is a GPU where there is one; otherwise ``cpu``, ``cuda`` or ``cuda:0``.
+        ``cpu``, ``cuda``, ``cuda:0``, or ``auto`` for a GPU if there is one and the CPU otherwise.
 
     Returns
     -------
@@ -317,7 +317,7 @@ def choose_device(device: str) -> str:
 def check_place(spec: BackboneSpec, device: str) -> None:
     """Refuse a runtime or a precision that this device does not have."""
     if spec.runtime == "onnx" and device != "cpu":
-        raise InputError(f"ONNX Runtime is for the CPU, and the device is {device}", hint="use device 'cpu'")
+        raise InputError(f"ONNX Runtime is for the CPU, but the device is {device}", hint="use device 'cpu'")
     if spec.runtime == "compiled" and not device.startswith("cuda"):
         raise InputError(
             f"the runtime 'compiled' is for CUDA devices, not {device}", hint="use the runtime 'auto'"
@@ -327,7 +327,7 @@ def check_place(spec: BackboneSpec, device: str) -> None:
 
 
 def default_workers() -> int:
-    """Return how many images to work on at a time.
+    """Return how many images to process in parallel.
 
     Returns
     -------
@@ -344,12 +344,12 @@ def default_workers() -> int:
 
 
 def _may_have_gpu() -> bool:
-    """Tell whether torch is installed and the files of NVIDIA's driver are there; torch has the last word."""
+    """Tell whether torch and the files of NVIDIA's driver are present; only torch knows whether a GPU works."""
     return is_installed("torch") and (sys.platform == "win32" or any(Path(file).exists() for file in DRIVER))
 
 
 def fingerprint_of(identity: Mapping[str, Any]) -> str:
-    """Return the fingerprint that belongs to the ``identity()`` of an embedder, in whatever precision.
+    """Return the fingerprint for the ``identity()`` of an embedder.
 
     >>> embedder = load_embedder()
     >>> fingerprint_of(embedder.identity()) == embedder.fingerprint
@@ -364,7 +364,7 @@ def fingerprint_of(identity: Mapping[str, Any]) -> str:
 
 
 def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return one SHA-256 for named arrays: over names, types, shapes and bytes, in the order of the names.
+    """Return one SHA-256 over the names, types, shapes and bytes of arrays, sorted by name.
 
     >>> a, b = np.ones(2, np.float32), np.zeros(1, np.float32)
     >>> hash_arrays({"a": a, "b": b}) == hash_arrays({"b": b, "a": a}) != hash_arrays({"a": b, "b": a})
@@ -373,7 +373,7 @@ def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        # Types are written as torch writes them: hashes from before NumPy did this are the same.
+        # Types are written in torch's form, so that hashes made by earlier releases with torch stay valid.
         digest.update(f"{name} torch.{array.dtype.name} {array.shape}\n".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

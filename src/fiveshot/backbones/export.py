@@ -1,6 +1,6 @@
-"""Networks of torch as ONNX graphs: with their weights, or the embedded one's structure alone.
+"""Export torch networks as ONNX graphs: with weights, or only the structure of the embedded network.
 
-``python -m fiveshot.backbones.export`` writes the graphs of the embedded backbone (needs ``onnx`` too).
+``python -m fiveshot.backbones.export`` writes the graphs of the embedded backbone (it also needs ``onnx``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fits_onnx(backbone: Backbone) -> bool:
 def export_onnx(backbone: Backbone) -> bytes:
     """Return the forward pass as an ONNX graph: ``images`` (n, 3, size, size) to ``features`` (n, width)."""
     size = backbone.preprocessing.size
-    # Two images: a batch of one would be taken for a constant.
+    # Two images: the exporter would treat a batch of one as a constant.
     images = torch.zeros(2, 3, size, size, device=backbone.device)
     return _traced(
         _Features(backbone.model, backbone.readout),
@@ -49,18 +49,18 @@ def export_onnx(backbone: Backbone) -> bytes:
 
 
 def embedded_graph(*, adapted: bool) -> bytes:
-    """Return the structure of the embedded backbone as an ONNX graph without weights, the same bytes each time.
+    """Return the structure of the embedded backbone as an ONNX graph without weights, always with the same bytes.
 
-    It gives ``features`` (n, width). An adapter comes as inputs, so that its bottleneck may have any width. The
-    initializers have the names and the shapes of the stored weights; ONNX Runtime folds and fuses them when it
-    gets their values.
+    Its output is ``features`` (n, width). The tensors of an adapter are inputs, so its bottleneck may have any
+    width. The initializers have the names and shapes of the stored weights; ONNX Runtime folds and fuses them
+    when it gets their values.
     """
     backbone = load_backbone(BackboneSpec(device="cpu"))
     if adapted:
         attach_adapters(backbone.model, scale=1.0, seed=0).eval()
     generator = torch.Generator().manual_seed(0)
     for tensor in backbone.model.state_dict().values():
-        if tensor.is_floating_point():  # unlike each other: the exporter makes one of tensors that are equal
+        if tensor.is_floating_point():  # make them differ, because the exporter merges equal tensors
             tensor.uniform_(0.5, 1.5, generator=generator)
     images = {"images": (torch.zeros(2, 3, SIZE, SIZE), _IMAGES)}
     traced = _traced(_Features(backbone.model, backbone.readout), images, {"features": _IMAGES}, fold=False)
@@ -68,7 +68,7 @@ def embedded_graph(*, adapted: bool) -> bytes:
 
 
 def write_graphs() -> None:
-    """Write the structure of the embedded backbone, without and with places for an adapter."""
+    """Write the structure of the embedded backbone, without and with inputs for an adapter."""
     for adapted in (False, True):
         graph_file(adapted=adapted).write_bytes(embedded_graph(adapted=adapted))
 
@@ -93,7 +93,7 @@ def _traced(
     """Return a network as an ONNX graph; without ``fold`` its initializers are the module's own tensors."""
     modes = torch.onnx.TrainingMode
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), silent_output():
-        # The tracing exporter needs no further library and its graph runs at least as fast as the newer one's.
+        # The tracing exporter needs no further library, and its graph is at least as fast as the newer exporter's.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             network.eval(),
@@ -111,9 +111,9 @@ def _traced(
 
 
 def _without_weights(graph: bytes) -> bytes:
-    """Return a graph whose initializers are names and shapes, to be filled when it is loaded.
+    """Return a graph whose initializers have only names and shapes; their values come on loading.
 
-    Those of adapters become inputs: their bottleneck may have any width.
+    Adapter tensors become inputs, because their bottleneck may have any width.
     """
     onnx = import_extra("onnx", extra="onnx")
     model = onnx.load_model_from_string(graph)
@@ -122,7 +122,7 @@ def _without_weights(graph: bytes) -> bytes:
     adapter = [tensor for tensor in model.graph.initializer if ".adapter." in tensor.name]
     for tensor in adapter:
         name = tensor.name.removeprefix(prefix)
-        # One side of every matrix of an adapter is its bottleneck, and so is all of the bias of "down".
+        # The bottleneck is one side of every adapter matrix, and the length of the bias of "down".
         bottleneck = {"down.weight": 0, "down.bias": 0, "up.weight": 1}.get(name.partition(".adapter.")[2])
         sides = ["bottleneck" if axis == bottleneck else side for axis, side in enumerate(tensor.dims)]
         model.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, sides))
@@ -144,10 +144,10 @@ def _without_weights(graph: bytes) -> bytes:
 
 
 def _folded(graph: bytes) -> bytes:
-    """Return a graph whose constants are written out: how convolutions are padded, say, is traced node by node.
+    """Return a graph with constant expressions replaced by their values, such as the padding of convolutions.
 
-    Two thirds of the nodes go, and with them the time that opening a session takes. What depends on weights stays,
-    because they come later; what is the same for two other batches is a constant.
+    This removes two thirds of the nodes, so a session opens faster. Nodes that depend on weights stay, because the
+    weights come later. A node with the same value for two batch sizes is a constant.
     """
     onnx = import_extra("onnx", extra="onnx")
     model = onnx.load_model_from_string(graph)
@@ -174,7 +174,7 @@ def _folded(graph: bytes) -> bytes:
 
 
 def _computed(graph: bytes, names: list[str], images: int) -> dict[str, Any]:
-    """Return what some nodes of a graph without weights give for random images."""
+    """Return the outputs of some nodes of a graph without weights for random images."""
     onnx, runtime = import_extra("onnx", extra="onnx"), import_extra("onnxruntime", extra="")
     model = onnx.load_model_from_string(graph)
     del model.graph.output[:]
@@ -196,7 +196,7 @@ def _computed(graph: bytes, names: list[str], images: int) -> dict[str, Any]:
 
 @contextmanager
 def silent_output() -> Iterator[None]:
-    """Drop what this process writes to standard output inside the block, also below Python.
+    """Discard what this process writes to standard output inside the block, also from C code.
 
     The ONNX exporter prints its whole graph when it fails, and ``redirect_stdout`` does not reach it.
 
@@ -208,7 +208,7 @@ def silent_output() -> Iterator[None]:
         sys.stdout.flush()
     try:
         kept = os.dup(STANDARD_OUTPUT)
-    except OSError:  # closed: nobody would see it
+    except OSError:  # standard output is closed
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,6 +1,6 @@
-"""A network as a GPU runs it best: weights in bf16, no work for tokens that nobody reads, passes replayed.
+"""Run a network faster on a GPU: weights in bf16, no work for unused tokens, recorded passes.
 
-The answers are those of the network itself, up to the rounding to bf16.
+The results equal those of the network itself, up to the rounding to bf16.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fiveshot.backbones.spec import OWN, Readout
 from fiveshot.extras import import_extra
 
 _log = logging.getLogger(__name__)
-STEP = 64  # larger batches are filled up to a multiple of this, smaller ones to a power of two
-_WARM_UP = 3  # passes before recording, in which libraries make their choices
+STEP = 64  # larger batches are padded to a multiple of this, smaller ones to a power of two
+_WARM_UP = 3  # passes before recording, in which libraries choose their kernels
 
 
 def quick_vit(
     model: nn.Module, readout: Readout, *, trains: bool = False, dtype: torch.dtype = torch.bfloat16
 ) -> nn.Module | None:
-    """Return a copy of a ViT that gives the same features in less time, or None for another network.
+    """Return a faster copy of a ViT with the same features, or None for another network.
 
     Parameters
     ----------
@@ -37,14 +37,14 @@ def quick_vit(
     readout : Readout
         What is read from it.
     trains : bool
-        Whether its adapters are trained: then the copy has the very same ones, in their own number format.
+        Whether its adapters are trained. The copy then shares them, in their own number format.
     dtype : torch.dtype
-        What the weights are rounded to. Batch norms keep their own.
+        Type to which the weights are rounded. Batch norms keep their own type.
 
     Returns
     -------
     torch.nn.Module or None
-        A copy that takes images of that type; None where the network is not one of timm's plain ViTs.
+        A copy that takes images of that type; None if the network is not a plain ViT of timm.
     """
     plain = import_extra("timm.models.vision_transformer").VisionTransformer
     if type(model) is not plain:
@@ -66,7 +66,7 @@ def quick_vit(
 
 
 def _round(model: nn.Module, dtype: torch.dtype, *, kept: list[Any]) -> None:
-    """Store weights in a number format; not those of batch norms, nor of adapters that are trained."""
+    """Round the weights to a number format, except those of batch norms and of trained adapters."""
     own = {id(module) for adapter in kept for module in adapter.modules()}
     for module in model.modules():
         if isinstance(module, BATCH_NORMS) or id(module) in own:
@@ -79,7 +79,7 @@ def _round(model: nn.Module, dtype: torch.dtype, *, kept: list[Any]) -> None:
 
 
 class PatchProduct(nn.Module):
-    """The embedding of patches as one matrix product: a convolution whose stride is its size is just that."""
+    """The patch embedding as one matrix product: a convolution whose stride equals its size is one."""
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class PatchProduct(nn.Module):
 
 
 class QuickGELU(nn.Module):
-    """GELU that takes, compiled, no longer than a GPU needs to read its input."""
+    """GELU that, when compiled, takes only as long as a GPU needs to read its input."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x · Φ(x)."""
@@ -105,9 +105,10 @@ class QuickGELU(nn.Module):
 
 
 def gelu_by_sigmoid(x: Tensor) -> Tensor:
-    """Return x · Φ(x), exact to 4e-6, its derivative to 2e-5: bf16 rounds a thousand times as much.
+    """Return x · Φ(x), exact to 4e-6 (its derivative to 2e-5); rounding to bf16 is a thousand times coarser.
 
-    Φ is the logistic function of an odd polynomial, whose coefficients make the largest error smallest.
+    Φ is approximated by the logistic function of an odd polynomial, with coefficients that minimize the largest
+    error.
 
     >>> x = torch.linspace(-6, 6, 9)
     >>> torch.allclose(gelu_by_sigmoid(x), F.gelu(x), rtol=0, atol=4e-6)
@@ -120,7 +121,7 @@ def gelu_by_sigmoid(x: Tensor) -> Tensor:
 
 
 class FirstTokenBlock(BlockParts):
-    """The last block of a ViT for its first token alone: the others are looked at, and not carried on."""
+    """The last block of a ViT for its first token only: the other tokens are attended to, but not updated."""
 
     def __init__(self, block: Any) -> None:
         super().__init__(block)
@@ -128,7 +129,7 @@ class FirstTokenBlock(BlockParts):
 
     @staticmethod
     def fits(block: Any) -> bool:
-        """Tell whether a block is one of timm's usual ones, with or without an adapter."""
+        """Tell whether a block is a usual timm block, with or without an adapter."""
         kinds = import_extra("timm.models.vision_transformer")
         usual = isinstance(block, AdaptedBlock) or type(block) is kinds.Block
         return usual and type(block.attn) is kinds.Attention and getattr(block.attn, "gate", None) is None
@@ -161,7 +162,7 @@ class _Recording:
 
 
 class RecordedPass:
-    """A forward pass that is recorded once for each size of batch and replayed: no time lost between kernels.
+    """A forward pass that is recorded once for each batch size and replayed, without gaps between kernels.
 
     Threads may share it. All passes run on one stream, one after the other.
 
@@ -180,7 +181,7 @@ class RecordedPass:
         self._lock = Lock()
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return the features, on the device; nobody waits for them here."""
+        """Return the features, on the device; this call does not wait for them."""
         asks: Any = torch.cuda.current_stream(self._device)
         with self._lock, torch.cuda.device(self._device):
             self._stream.wait_stream(asks)
@@ -209,13 +210,13 @@ class RecordedPass:
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 features = self._forward(images)
         except RuntimeError as error:
-            _log.warning("the forward pass cannot be recorded (%s); going on without", error)
+            _log.warning("the forward pass cannot be recorded (%s); continuing without recording", error)
             return None
         return _Recording(graph, images, features)
 
 
 def filled(count: int) -> int:
-    """Return the size of the batch that so many images are filled up to.
+    """Return the size to which a batch of ``count`` images is padded.
 
     >>> [filled(n) for n in (1, 3, 64, 65, 128, 130)]
     [1, 4, 64, 128, 128, 192]

@@ -1,6 +1,6 @@
-"""From a photo to the squares of pixels that a network takes, as a value that travels with the features.
+"""Turn a photo into the squares of pixels that a network takes; the settings are stored with the features.
 
-Pillow and NumPy alone: the pixels are the same to the bit whatever runs the network afterwards.
+It uses only Pillow and NumPy, so the pixels are identical for every runtime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Resize, crop and normalize, as the weights were trained with.
+    """Resizing, cropping and normalization that fit the weights.
 
     Parameters
     ----------
@@ -36,19 +36,19 @@ class Preprocessing:
     interpolation : {"bicubic", "bilinear", "lanczos"}
         How pixels are resampled.
     mean, std : tuple of three floats
-        Subtracted from red, green and blue in 0..1, and what the rest is divided by.
+        Mean to subtract from red, green and blue in 0..1, and standard deviation to divide by.
     squash : int, optional
-        First of all, both sides get this length, whatever the proportions.
+        If given, both sides are first scaled to this length, which may change the proportions.
     views : {1, 2, 4}
-        How many squares are made of a photo, whose features are averaged. One: the center crop. Two: the whole
-        photo squeezed to a square, and the inner three quarters of the center crop. Four: these, the center crop
-        and its mirror image.
+        Number of squares made from a photo; their features are averaged. One: the center crop. Two: the whole
+        photo squeezed to a square, and the inner three quarters of the center crop. Four: these two, the center
+        crop and its mirror image.
     train_scale : tuple of two floats
         Share of the area that a random crop covers in training.
     train_interpolation : str, optional
-        Interpolation in training, where it is another one.
+        Interpolation in training, if it differs.
     name : str
-        What these values are called; it decides nothing.
+        Name of these settings; it has no effect.
 
     Examples
     --------
@@ -76,13 +76,13 @@ class Preprocessing:
             if interpolation not in INTERPOLATIONS:
                 raise unknown_name("interpolation", interpolation, INTERPOLATIONS)
         if type(self.views) is not int or self.views not in VIEWS:
-            raise InputError(f"views={self.views!r} cannot be made", hint="choose 1, 2 or 4")
+            raise InputError(f"views={self.views!r} is not possible", hint="choose 1, 2 or 4")
 
     def pixels(self, image: Image | Pixels) -> Pixels:
         """Scale and crop a photo to the squares that the network takes.
 
         For the center crop, the short side becomes ``resize`` pixels long, the long one in proportion (rounded
-        down), and the center is cut out. The memory this takes is bounded, whatever the shape of the photo.
+        down), and the center is cut out. The memory is bounded for photos of every shape.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Preprocessing:
 
     @property
     def squares(self) -> Squares:
-        """What scales and crops a photo where it is decoded."""
+        """The reduction that scales and crops a photo in the decoder process."""
         return Squares(self.size, self.resize, self.interpolation, self.squash, self.views)
 
     @property
@@ -123,7 +123,7 @@ class Preprocessing:
         return self.views, 3, self.size, self.size
 
     def from_bytes(self, data: bytes | None) -> Pixels:
-        """Return the pixels (views, 3, size, size) of the bytes of squares, pixel by pixel.
+        """Return the pixels (views, 3, size, size) from the bytes of squares, which are stored pixel by pixel.
 
         >>> Preprocessing(size=2, resize=2).from_bytes(bytes(12)).shape
         (1, 3, 2, 2)
@@ -132,7 +132,7 @@ class Preprocessing:
         return np.ascontiguousarray(squares.transpose(0, 3, 1, 2))
 
     def normalize(self, pixels: Pixels) -> NDArray[np.float32]:
-        """Return uint8 pixels (..., 3, height, width) as the float32 numbers that the network takes.
+        """Return uint8 pixels (..., 3, height, width) as normalized float32 numbers.
 
         >>> Preprocessing(size=1, resize=1).normalize(np.array([[[0]], [[255]], [[0]]], np.uint8)).ravel()
         array([-1.,  1., -1.], dtype=float32)
@@ -155,7 +155,7 @@ class Preprocessing:
         flip: float = 0.5,
         whole: float = 0.0,
     ) -> RandomSquare:
-        """Return what cuts a random view for training out of a photo where it is decoded.
+        """Return the reduction that cuts a random view for training out of a photo.
 
         >>> Preprocessing(size=32, resize=36).random_square((1, 2)).scale
         (0.08, 1.0)
@@ -180,14 +180,14 @@ class Preprocessing:
         return cls(**arguments)
 
     def decisive(self) -> dict[str, Any]:
-        """Return the values that decide the pixels of a feature: not the name, nor what is for training."""
+        """Return the values that affect the pixels of a feature: without the name and the training values."""
         return {
             key: value for key, value in self.to_json().items() if key != "name" and not key.startswith("train_")
         }
 
 
 def _picture(image: Image | Pixels) -> Image:
-    """Return an array as a picture, and a picture in RGB as it is."""
+    """Return an array as a picture, and a picture in RGB unchanged."""
     import PIL.Image
 
     if isinstance(image, PIL.Image.Image):
@@ -226,7 +226,7 @@ PAPER_PREPROCESSING = {chosen.name: chosen for chosen in (_PHOTOGRAPHS, *_SQUASH
 
 
 def preprocessing_for(wanted: str | None, dataset: str | None) -> str | None:
-    """Return the preprocessing to use for a dataset: a plain ``paper`` is the paper's for that dataset.
+    """Return the name of the preprocessing for a dataset; ``paper`` becomes the paper's for that dataset.
 
     >>> preprocessing_for("paper", "cars"), preprocessing_for("paper", None), preprocessing_for("weights", "cars")
     ('paper:cars', 'paper', 'weights')
@@ -241,12 +241,12 @@ def paper_preprocessing(name: str) -> Preprocessing:
     Parameters
     ----------
     name : str
-        ``paper:cub200`` and so on; plain ``paper`` is that of CUB-200.
+        ``paper:cub200`` and so on; ``paper`` means that of CUB-200.
 
     Returns
     -------
     Preprocessing
-        The values the paper's code has for it.
+        The values of the paper's code.
 
     Raises
     ------

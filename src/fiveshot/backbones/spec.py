@@ -1,4 +1,4 @@
-"""A backbone as one value: network, preprocessing, readout and runtime; and what can be chosen, at what cost."""
+"""The specification of a backbone, and a list of backbones with their costs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fiveshot.extras import import_extra
 from fiveshot.storage import FilePath
 
 EMBEDDED = "tiny_vit_5m_224.dist_in22k"
-"""Name of the backbone that comes with the package, weights included: TinyViT-5M under the name timm has for it.
+"""Name of the backbone in the package, which includes its weights: TinyViT-5M under timm's name.
 
 >>> from fiveshot.backbones import EMBEDDED, BackboneSpec, load_embedder
 >>> load_embedder(BackboneSpec(EMBEDDED)).width
 320
 """
 DEFAULT = EMBEDDED
-"""Name of the backbone that is used where none is given: the embedded one, which needs no download.
+"""Name of the default backbone: the embedded one, which needs no download.
 
 >>> from fiveshot.backbones import DEFAULT, EMBEDDED
 >>> DEFAULT == EMBEDDED
 True
 """
 PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
-"""Exact name of the backbone of the paper's experiments; its weights are fetched from the hub.
+"""Exact name of the backbone in the paper's experiments; its weights are fetched from the hub.
 
 >>> from fiveshot.backbones import PAPER_BACKBONE, describe_backbone
 >>> describe_backbone(PAPER_BACKBONE).width
@@ -52,7 +52,7 @@ TOKENS = ("own", "cls", "mean", "cls+mean")
 RUNTIMES = ("auto", "torch", "onnx", "compiled")
 """What can run a network; ``auto`` is ONNX Runtime on a CPU and torch on a GPU.
 
-``compiled`` is torch on a GPU after half a minute of compiling, which pays from about a million photos on.
+``compiled`` is torch on a GPU after half a minute of compiling, which pays off from about a million photos on.
 
 >>> from fiveshot.backbones import RUNTIMES
 >>> RUNTIMES
@@ -63,18 +63,17 @@ PRECISIONS = ("float32", "tf32", "bf16")  # of a forward pass; all but the first
 
 @dataclass(frozen=True)
 class Readout:
-    """What a feature vector is made of.
+    """Which tokens of the network form a feature vector.
 
     Parameters
     ----------
     tokens : {"own", "cls", "mean", "cls+mean"}
-        ``own`` is the feature that the network was made to give: what its classifier reads, which is the class
-        token of most ViTs and the pooled map of the embedded network. ``cls`` is the class token after the final
-        norm, ``mean`` the mean over the patch tokens after it, ``cls+mean`` both; only ViTs with a class token
-        have these.
+        ``own`` is the feature that the network's classifier reads: the class token of most ViTs, and the pooled
+        map of the embedded network. ``cls`` is the class token after the final norm, ``mean`` the mean over the
+        patch tokens after it, ``cls+mean`` both. Only ViTs with a class token have these three.
     last_blocks : int, default 1
-        Concatenate the class tokens of so many last blocks, earliest first, each after the final norm. The
-        mean is always that of the last block.
+        Concatenate the class tokens of this many last blocks, earliest first, each after the final norm. The
+        mean always comes from the last block.
 
     Examples
     --------
@@ -106,34 +105,35 @@ OWN = Readout()
 
 
 def no_class_token(name: str, readout: Readout) -> InputError:
-    """Return the error for a readout of tokens that a network does not have."""
+    """Return the error for a readout whose tokens a network does not have."""
     return InputError(
-        f"{name} has no class token that its classifier reads, so its feature is its own pooled one",
+        f"the classifier of {name} reads no class token, so only its own pooled feature is available",
         hint=f"leave out tokens={readout.tokens!r} and last_blocks={readout.last_blocks}",
     )
 
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """Everything that decides how photos become feature vectors, as one value that can be stored.
+    """Everything that decides how photos become feature vectors, in one value that can be stored.
 
     Parameters
     ----------
     name : str
-        The embedded backbone, or any name of timm's (which needs ``pip install 'fiveshot[torch]'``).
+        The embedded backbone, or any timm name (which needs ``pip install 'fiveshot[torch]'``).
     weights : str or path, optional
         A local file with the weights of this architecture, for machines without a hub.
     adapter : str or path, optional
-        An adapter file, or the name of an adapter that comes with the package.
+        An adapter file, or the name of an embedded adapter.
     preprocessing : Preprocessing or str, optional
-        That of the weights (None or ``weights``), the paper's (``paper``, ``paper:cifar100``, ...), or a value.
+        None or ``weights`` for that of the weights; ``paper``, ``paper:cifar100``, ... for the paper's; or a
+        value.
     tokens, last_blocks
         What is read from the network: see :class:`Readout`.
     views : {1, 2, 4}, optional
-        How many views of a photo are looked at and averaged: see :class:`Preprocessing`. Those of the
-        preprocessing unless given: two, and one with the paper's.
+        How many views of a photo are averaged: see :class:`Preprocessing`. By default that of the preprocessing:
+        two, or one with the paper's.
     device : str, default "auto"
-        ``auto`` is a GPU where there is one; otherwise ``cpu``, ``cuda`` or ``cuda:0``.
+        ``cpu``, ``cuda``, ``cuda:0``, or ``auto`` for a GPU if there is one and the CPU otherwise.
     runtime : {"auto", "torch", "onnx", "compiled"}
         What runs the network; ``auto`` is the fastest on this device. ``compiled`` is torch on a GPU after half a
         minute of compiling.
@@ -143,7 +143,7 @@ class BackboneSpec:
     Raises
     ------
     InputError
-        When a value is not among those allowed.
+        When a value is not allowed.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class BackboneSpec:
             Preprocessing(size=1, resize=1, views=self.views)
 
     def prepared(self, own: Preprocessing) -> Preprocessing:
-        """Return the preprocessing asked for; ``own`` is the network's.
+        """Return the preprocessing to use; ``own`` is the network's.
 
         >>> BackboneSpec(preprocessing="paper:cars", views=4).prepared(Preprocessing(size=224, resize=224)).views
         4
@@ -270,12 +270,12 @@ class BackboneInfo:
 
 
 def describe_backbone(name: str) -> BackboneInfo:
-    """Count what a backbone costs; no weights are read or fetched.
+    """Return the costs of a backbone; no weights are read or fetched.
 
     Parameters
     ----------
     name : str
-        The embedded backbone, or any name of timm's.
+        The embedded backbone, or any timm name.
 
     Returns
     -------
@@ -297,7 +297,7 @@ def describe_backbone(name: str) -> BackboneInfo:
 
     name, timm = resolve_name(name), import_extra("timm")
     config = timm.models.get_pretrained_cfg(name)
-    with torch.device("meta"):  # the shapes alone, without memory
+    with torch.device("meta"):  # only shapes, no memory
         model = timm.create_model(name, num_classes=0)
         size = weights_preprocessing(model, name=name).size
         with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -314,12 +314,12 @@ def describe_backbone(name: str) -> BackboneInfo:
 
 
 def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
-    """Count what several backbones cost.
+    """Return the costs of several backbones.
 
     Parameters
     ----------
     names : iterable of str, optional
-        Their names; a short list of well-suited ones unless given.
+        Their names; by default a short list of suitable ones.
 
     Returns
     -------

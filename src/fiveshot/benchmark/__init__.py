@@ -1,4 +1,4 @@
-"""Benchmark: protocols, runs of heads under them, sweeps, summaries, and what the paper reports."""
+"""Benchmarks: protocols, runs of heads, sweeps, summaries, and the paper's results."""
 
 from fiveshot.benchmark._published import (
     BetaAblation,

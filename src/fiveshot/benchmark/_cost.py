@@ -1,4 +1,4 @@
-"""About how much time and memory a run takes, from the sizes of its data and the scorer."""
+"""Estimate the time and memory of a run from the sizes of its data and the scorer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fiveshot.core.scorers.kernel_lda import MOST_IN_TRIALS
 from fiveshot.core.scorers.ranpac import KEPT_AT_MOST
 from fiveshot.core.scorers.refitted import ALPHAS
 
-TRIALS = 20  # choosing parameters by episodes costs about so many runs
-STEPS = 40  # of a logistic regression, on average
+TRIALS = 20  # choosing parameters by episodes costs about this many runs
+STEPS = 40  # average number of steps of a logistic regression
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The sizes that decide what a run costs."""
+    """The sizes that decide the cost of a run."""
 
     base_rows: int
     base_classes: int
@@ -37,17 +37,17 @@ class Workload:
 
     @property
     def rows(self) -> int:
-        """Training rows in all."""
+        """Total number of training rows."""
         return self.base_rows + self.new_classes * self.shots
 
     @property
     def classes(self) -> int:
-        """Classes in all."""
+        """Total number of classes."""
         return self.base_classes + self.new_classes
 
 
 def operations(scorer: Scorer, work: Workload) -> float:
-    """Return about how many multiplications and additions a whole run needs.
+    """Estimate the number of multiplications and additions of a whole run.
 
     >>> from fiveshot.core.scorers import make_scorer
     >>> work = Workload(3000, 100, 100, 5, 11, n_features=384, test_rows=5000)
@@ -102,7 +102,7 @@ def _more_operations(scorer: Scorer, work: Workload) -> float:
             solved = d**3 / 3 + 2.0 * d * d * work.classes + 2.0 * work.test_rows * d * work.classes
             return rows * d * d + work.sessions * solved
         case RefittedScorer():
-            # A fit on all samples for each session, as it is at the end.
+            # A fit on all samples for each session, counted at its final size.
             fit = {
                 "ridge": rows * d * (20.0 * d + 2 * len(ALPHAS) * work.classes),
                 "logistic": STEPS * 4.0 * rows * d * work.classes,
@@ -115,7 +115,7 @@ def _more_operations(scorer: Scorer, work: Workload) -> float:
 
 
 def memory_needed(scorer: Scorer, work: Workload) -> int:
-    """Return the bytes that the model of a run takes at its peak, beside the samples.
+    """Return the peak memory of a run's model in bytes, without the samples.
 
     >>> from fiveshot.core.scorers import make_scorer
     >>> memory_needed(make_scorer("ncm"), Workload(3000, 100, 100, 5, 11, n_features=384, test_rows=5000))

@@ -1,4 +1,4 @@
-"""What others report: the paper's own figures, those of other papers, and whether they were measured as ours."""
+"""Published results: the paper's and those of other papers, and whether they are comparable with a run."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DRAWN = {"random": "drawn at random", "first": "the first of a class", "listed":
 
 @dataclass(frozen=True)
 class PaperResult:
-    """What the paper reports for one method under one protocol.
+    """The paper's result for one method under one protocol.
 
     Attributes
     ----------
     protocol, method : str
-        The setting, and the method as the paper spells it.
+        The protocol, and the method in the paper's spelling.
     sessions : tuple of int
-        Where A_HM is reported.
+        Sessions with a reported A_HM.
     a_hm : tuple of float
         ``a_hm[i]`` is after ``sessions[i]``.
     a_last, a_inc : float
@@ -109,7 +109,7 @@ class PartsAblation:
 
 
 def paper_protocols() -> tuple[str, ...]:
-    """Return the names of the protocols for which the paper has figures.
+    """Return the names of the protocols with results in the paper.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def paper_protocols() -> tuple[str, ...]:
 
 
 def paper_methods(protocol: str | Protocol) -> tuple[str, ...]:
-    """Return the methods for which the paper has figures under a protocol, as it spells them.
+    """Return the methods with results in the paper under a protocol, in the paper's spelling.
 
     Parameters
     ----------
@@ -148,14 +148,14 @@ def paper_methods(protocol: str | Protocol) -> tuple[str, ...]:
 
 
 def paper_result(protocol: str | Protocol, method: str) -> PaperResult:
-    """Return the paper's figures for a method.
+    """Return the paper's results for a method.
 
     Parameters
     ----------
     protocol : str or Protocol
         The setting.
     method : str
-        The method; lower case will do.
+        The method; upper and lower case are the same.
 
     Returns
     -------
@@ -165,8 +165,8 @@ def paper_result(protocol: str | Protocol, method: str) -> PaperResult:
     Raises
     ------
     InputError
-        If the paper has no such method, or no figures for the protocol because more than the draw of the shots
-        was changed in it.
+        If the paper has no such method or protocol, or if more than the draw of the shots was changed in the
+        protocol.
 
     Examples
     --------
@@ -238,12 +238,12 @@ def paper_parts_ablation() -> tuple[PartsAblation, ...]:
 
 
 def _setting(protocol: str | Protocol) -> dict[str, Any]:
-    """Return what the paper has for a protocol."""
+    """Return the paper's entry for a protocol."""
     if isinstance(protocol, Protocol):
         if not protocol.is_papers:
             raise InputError(
-                f"the paper has no figures for the protocol {protocol.name!r} as it was changed here",
-                hint=f"it has them for {', '.join(paper_protocols())}",
+                f"the paper has no results for the changed protocol {protocol.name!r}",
+                hint=f"it has results for {', '.join(paper_protocols())}",
             )
         protocol = protocol.name
     if protocol not in paper_protocols():
@@ -259,22 +259,22 @@ def _tables() -> dict[str, Any]:
 
 
 def _fraction(percent: float) -> float:
-    # Rounded, so that 88.48 % is 0.8848 and not a number beside it.
+    # Rounded, so that 88.48 % is exactly 0.8848.
     return round(percent / 100, 6)
 
 
 @dataclass(frozen=True)
 class PublishedFigures:
-    """Figures of a publication with the setting that they were measured in.
+    """Results of a publication with their setting.
 
     Attributes
     ----------
     source, dataset, backbone : str
-        Where they stand, the dataset, and what made the features, where that is said.
+        The publication, the dataset, and the backbone if it is known.
     accuracy : mapping of str to tuple of float
         By method: the accuracy after each session, as fractions.
     setting : mapping
-        What the file says of class order, sessions, shots and images; what it leaves out is not in it.
+        Class order, sessions, shots and images, as far as the file gives them.
 
     Examples
     --------
@@ -295,9 +295,9 @@ class PublishedFigures:
     setting: Mapping[str, Any]
 
     def differences(self, record: RunRecord) -> tuple[str, ...]:
-        """Return what forbids a comparison with a run, in words: nothing where all was done alike.
+        """Return the differences that forbid a comparison with a run, in words; empty if there are none.
 
-        What the publication does not say counts as a difference.
+        A value that the publication does not give counts as a difference.
         """
         protocol = Protocol(**record.config["protocol"])
         said = self.setting
@@ -315,7 +315,7 @@ class PublishedFigures:
         return tuple(found)
 
     def _order(self, record: RunRecord) -> list[str]:
-        """Compare which classes come in which session; their order within one matters to nobody."""
+        """Compare which classes come in which session; the order within a session does not matter."""
         said = self.setting
         if "class_order" not in said or "base_classes" not in said:
             return []
@@ -338,7 +338,7 @@ class PublishedFigures:
         return [f"class order: other classes in {which}"]
 
     def _shots(self, record: RunRecord, protocol: Protocol) -> list[str]:
-        """Compare how many images new classes have, and how these were chosen."""
+        """Compare the number of images of new classes, and how they were chosen."""
         found = []
         ours = "listed" if record.config.get("sessions") else protocol.shot_draw
         for name, words, own in (
@@ -353,7 +353,7 @@ class PublishedFigures:
         return found
 
     def _split(self, record: RunRecord) -> list[str]:
-        """Compare how many images every session has to learn and to test."""
+        """Compare the number of training and test images of every session."""
         for number, (said, own) in enumerate(zip(self.setting.get("images", ()), record.images, strict=False)):
             theirs = SessionImages(*said)
             if theirs != own:
@@ -364,12 +364,12 @@ class PublishedFigures:
 
 
 def read_published(path: FilePath) -> PublishedFigures:
-    """Read published figures from a JSON file.
+    """Read published results from a JSON file.
 
     It has ``source``, ``dataset`` and ``methods`` (by method, the accuracy in % after every session), and should
     have ``class_order`` (``"dataset"``, the seed of a permutation, or the names of all classes), ``base_classes``,
-    ``increment``, ``shots``, ``shot_draw`` (``"random"``, ``"first"`` or ``"listed"``), ``images`` (of each
-    session the number to learn and to test, of the base session at least) and ``backbone``.
+    ``increment``, ``shots``, ``shot_draw`` (``"random"``, ``"first"`` or ``"listed"``), ``images`` (the numbers of
+    training and test images of each session, at least of the base session) and ``backbone``.
 
     Parameters
     ----------
@@ -379,12 +379,12 @@ def read_published(path: FilePath) -> PublishedFigures:
     Returns
     -------
     PublishedFigures
-        What it says.
+        The results.
 
     Raises
     ------
     InputError
-        When it cannot be read, lacks something, or has a key that is not known.
+        When it cannot be read, lacks a key, or has an unknown key.
 
     Examples
     --------
@@ -416,7 +416,7 @@ def read_published(path: FilePath) -> PublishedFigures:
 
 
 def _check_setting(setting: Mapping[str, Any], path: FilePath) -> None:
-    """Refuse values that cannot be compared with."""
+    """Refuse invalid values."""
     whole = {name: setting[name] for name in ("base_classes", "increment", "shots") if name in setting}
     for name, value in whole.items():
         if not is_number(value, whole=True) or value < 1:

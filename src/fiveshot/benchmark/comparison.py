@@ -1,4 +1,4 @@
-"""Two heads on the same draws: how far they are apart in each measure, and how sure that is."""
+"""Compare two heads on the same draws: the difference in each measure, and its confidence interval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fiveshot.benchmark.record import RunRecord, mean_hm
 from fiveshot.errors import InputError, some_of
 from fiveshot.metrics import PairedDifference, mean_std, paired_difference, resampled_difference
 
-# Each measure of a run; None where a run has none.
+# Each measure of a run, or None.
 MEASURES: dict[str, Callable[[RunRecord], float | None]] = {
     "mean A_HM": lambda record: mean_hm(record.metrics),
     "A_last": lambda record: record.metrics.a_last,
@@ -30,13 +30,13 @@ class Comparison:
     Attributes
     ----------
     seeds : tuple of int
-        The draws that both have.
+        The draws of both heads.
     left_out : tuple of int
-        Draws that only one of them has.
+        Draws of only one head.
     first, second : mapping of str to float
         Each measure's mean over the draws.
     differences : mapping of str to PairedDifference
-        The first less the second.
+        The first minus the second.
 
     Examples
     --------
@@ -58,13 +58,13 @@ class Comparison:
 def compare_runs(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> Comparison:
     """Compare two heads by the draws of the shots that both were run with.
 
-    Over several draws the interval and p are those of Student's paired t-test. With one draw, those of mean A_HM,
-    A_last and A_inc come from resampled test images: they say nothing about other shots.
+    Over several draws the interval and p come from Student's paired t-test. With one draw, those of mean A_HM,
+    A_last and A_inc come from resampled test images, so they do not cover the choice of other shots.
 
     Parameters
     ----------
     first, second : sequence of RunRecord
-        The runs of each head, which differ in their seed alone.
+        The runs of each head, which differ only in their seed.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def compare_runs(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> Com
     Raises
     ------
     InputError
-        If the runs are of other protocols or features, or share no draw.
+        If the runs have different protocols or features, or no common draw.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def compare_runs(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> Com
     seeds = tuple(sorted(runs[0].keys() & runs[1].keys()))
     if not seeds:
         raise InputError(
-            f"no draw of the shots is common: seeds {_listed(runs[0])} and {_listed(runs[1])}",
+            f"the runs have no common draw of the shots: seeds {_listed(runs[0])} and {_listed(runs[1])}",
             hint="run both with the same --shot-seed",
         )
     pairs = [(runs[0][seed], runs[1][seed]) for seed in seeds]
@@ -137,6 +137,6 @@ def _require_same_setting(first: RunRecord, second: RunRecord) -> None:
     for name, (one, other) in what.items():
         if one != other:
             raise InputError(
-                f"runs of other {name} cannot be paired",
+                f"runs with different {name} cannot be compared",
                 hint="compare heads under one protocol on one set of features",
             )

@@ -1,4 +1,4 @@
-"""A job, fixed completely before it runs: one head under one protocol on one set of features; jobs by request."""
+"""A job: one head under one protocol on one set of features, completely fixed before it runs."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from fiveshot.heads import FewShotHead, ScorerHead, TunedHead, make_head, plain_
 from fiveshot.plugins import load_plugin, load_plugins, plugin_files
 
 EMBEDDED = "embedded:"
-ALPHA = {"cifar100": 0.75}  # by dataset, as the paper has it; 0.9 for all others, as the recipes have it
+ALPHA = {"cifar100": 0.75}  # the paper's alpha by dataset; all others use 0.9, the value of the recipes
 DEFAULT_PROTOCOL = "cub200/big"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to run: a method under a protocol on some features.
+    """A method to run under a protocol on a set of features.
 
     Parameters
     ----------
@@ -52,12 +52,11 @@ class Job:
     flavor : {"paper", "published"}
         Which form of the recipe.
     parameters : mapping
-        Single values of the head that differ from the recipe's; :func:`protocol_head` decides what they leave
-        open.
+        Values of the head that differ from the recipe's; :func:`protocol_head` sets the others.
     sessions : str, optional
-        A folder of official session lists, which take the place of the protocol's own.
+        A folder of official session lists, which replace the protocol's own sessions.
     plugins : tuple of str
-        Files that the method may come from.
+        Files that may define the method.
 
     Examples
     --------
@@ -82,7 +81,7 @@ class Job:
         return deepcopy(self._unfitted)
 
     def config(self) -> dict[str, Any]:
-        """Return everything that decides the numbers, as JSON values."""
+        """Return everything that affects the numbers, as JSON values."""
         return run_config(
             self.protocol,
             self.method,
@@ -94,13 +93,13 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """Short name of the configuration: the same job, the same name."""
+        """Short name of the configuration; equal jobs have equal names."""
         text = json.dumps(self.config(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def folder(self) -> str:
-        """Where the run is kept below the output folder."""
+        """Folder of the run below the output folder."""
         protocol = self.protocol.name.replace("/", "-")
         method = self.method if self.flavor == "paper" else f"{self.method}.{self.flavor}"
         return f"{protocol}/{method.replace('*', '-star')}/seed{self.protocol.shot_seed}-{self.identity}"
@@ -108,23 +107,23 @@ class Job:
     @cached_property
     def _unfitted(self) -> FewShotHead:
         """The head, built once in each process."""
-        if self.method not in RECIPES:  # in another process than the one that made the job
+        if self.method not in RECIPES:  # in another process than the one that created the job
             for file in self.plugins:
                 load_plugin(file)
         return protocol_head(self.method, self.protocol, self.flavor, self.parameters)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without the head: its class may come from a plugin that the other process has not loaded yet.
+        # Without the head: its class may come from a plugin that the other process has not yet loaded.
         return {name: value for name, value in self.__dict__.items() if name != "_unfitted"}
 
 
 def protocol_head(
     method: str, protocol: Protocol, flavor: Flavor = "paper", parameters: Mapping[str, Any] | None = None
 ) -> FewShotHead:
-    """Return the unfitted head that a name stands for under a protocol.
+    """Return the unfitted head of a recipe's name under a protocol.
 
-    What ``parameters`` say stays as they say. Otherwise random numbers follow the seed of the shots, and a
-    calibration has the alpha that the paper uses for the dataset.
+    ``parameters`` are always kept. Otherwise random numbers use the seed of the shots, and a calibration
+    uses the paper's alpha for the dataset.
 
     >>> from fiveshot.benchmark import get_protocol
     >>> cifar = get_protocol("cifar100/small").replace(shot_seed=3)
@@ -151,7 +150,7 @@ def run_config(
     flavor: Flavor = "paper",
     sessions: str | None = None,
 ) -> dict[str, Any]:
-    """Return everything that decides a run's numbers; ``features`` and ``sessions`` are fingerprints."""
+    """Return everything that affects a run's numbers; ``features`` and ``sessions`` are fingerprints."""
     return {
         "protocol": asdict(protocol),
         "sessions": sessions,
@@ -163,7 +162,7 @@ def run_config(
 
 
 def head_config(head: FewShotHead) -> dict[str, Any]:
-    """Return what decides a head's numbers; for a class from outside this package also a digest of its file."""
+    """Return everything that affects a head's numbers; with a digest of the file of a foreign class."""
     inside = plain_head(head)
     scorer = inside.unlearned_scorer()
     kind = type(scorer if isinstance(inside, ScorerHead) else inside).__name__
@@ -200,20 +199,20 @@ def open_features(source: str) -> FeatureSet:
 
 
 def embedded_source(dataset: str, start: str = "") -> str | None:
-    """Return the embedded features of a dataset, of a plain ViT as the paper's is, if there are any.
+    """Return the embedded features of a dataset from a plain ViT (as in the paper), or None.
 
     Parameters
     ----------
     dataset : str
         The name of a dataset.
     start : str, optional
-        ``big`` or ``small``: features of a ViT that was adapted on the base classes of that start by the paper's
-        recipe, where there are such.
+        ``big`` or ``small``: prefer features of a ViT that was adapted on the base classes of that start with the
+        paper's recipe.
 
     Returns
     -------
     str or None
-        What :func:`open_features` opens.
+        The source for :func:`open_features`.
 
     Examples
     --------
@@ -231,7 +230,7 @@ def features_fingerprint(source: str) -> str:
 
 
 def lists_fingerprint(folder: Path) -> str:
-    """Return a hash over the session lists in a folder, wherever that is."""
+    """Return a hash over the session lists in a folder; the path does not count."""
     listed = json.dumps(read_session_lists(folder).train)
     return f"sha256:{hashlib.sha256(listed.encode()).hexdigest()}"
 
@@ -253,7 +252,7 @@ def _is_calibrated(method: str, flavor: Flavor) -> bool:
 
 @lru_cache(maxsize=4)
 def _opened(source: str, _changed: int, _size: int) -> FeatureSet:
-    """Open features; the marks of the file only decide whether it is opened again."""
+    """Open features; the other arguments are only cache keys, so a changed file is opened again."""
     if source.startswith(EMBEDDED):
         return embedded_features(source.removeprefix(EMBEDDED))
     return load_features(source)
@@ -265,16 +264,16 @@ def _fingerprint(source: str, changed: int, size: int) -> str:
 
 
 def _mark(source: str) -> tuple[int, int]:
-    """Return what changes when a file is written again: when that was, and its size."""
+    """Return the time of the last change and the size of a file."""
     try:
         status = Path(source).stat()
-    except OSError:  # a pack of the package, or nothing: opening it says so
+    except OSError:  # an embedded pack, or a missing file: opening it raises the error
         return 0, 0
     return status.st_mtime_ns, status.st_size
 
 
 def choose_protocol(name: str | None, features: str | None, changes: Mapping[str, Any]) -> Protocol:
-    """Return the protocol of a name, or one that fits the features, with some values changed."""
+    """Return the named protocol, or one that fits the features, with some values changed."""
     if name is None and features is not None:
         protocol = fitting_protocol(features)
     else:
@@ -290,7 +289,7 @@ def choose_protocol(name: str | None, features: str | None, changes: Mapping[str
 
 
 def fitting_protocol(features: str) -> Protocol:
-    """Return the protocol for features of any dataset: half the classes, then the rest in ten sessions."""
+    """Return a protocol for features of any dataset: half of the classes, then the rest in ten sessions."""
     found = open_features(features)
     n_classes, dataset = len(found.class_names), found.provenance.dataset
     known = PROTOCOLS.get(f"{dataset}/big")
@@ -307,7 +306,7 @@ def fitting_protocol(features: str) -> Protocol:
 
 
 def choose_features(features: str | None, protocol: str | None) -> str:
-    """Return the feature source: the file or the embedded pack given, or the pack that suits the protocol."""
+    """Return the given feature source, or the embedded pack that suits the protocol."""
     if features is not None:
         return EMBEDDED + features if features in embedded_packs() and not Path(features).exists() else features
     named = get_protocol(protocol or DEFAULT_PROTOCOL)
@@ -316,9 +315,9 @@ def choose_features(features: str | None, protocol: str | None) -> str:
     if source is None:
         way = f"get the images with 'fiveshot data fetch {dataset}'"
         if not dataset_spec(dataset).downloads:
-            way = f"get the images by hand ('fiveshot data fetch {dataset}' says from where)"
+            way = f"get the images by hand ('fiveshot data fetch {dataset}' says where)"
         raise InputError(
-            f"no features of {dataset} come with the package",
+            f"the package contains no features of {dataset}",
             hint=f"{way} and give them with --images, or give extracted features with --features",
         )
     return source
@@ -335,10 +334,10 @@ def make_jobs(
     sessions: str | None = None,
     needed: Collection[str] = (),
 ) -> list[Job]:
-    """Return one job per method and seed; without ``methods``, of every head there is.
+    """Return one job per method and seed; without ``methods``, for every head.
 
-    A parameter goes to the heads that have it, which refuse a value out of its range. Those in ``needed`` must be
-    parameters of at least one head.
+    A parameter is given to the heads that have it; they refuse a value out of its range. The names in ``needed``
+    must be parameters of at least one head.
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")

@@ -1,4 +1,4 @@
-"""Protocols of few-shot class-incremental learning: which classes arrive when, and what is learned and tested."""
+"""Protocols of few-shot class-incremental learning: the classes, training and test images of each session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER_ORDER_SEED = 1993
 
 
 def _require_integer(name: str, value: object, least: int, most: float = float("inf")) -> None:
-    """Refuse a field that is not a whole number in its range."""
+    """Refuse a value that is not an integer in the range."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         allowed = f"of at least {least}" if most == float("inf") else f"from {least} to {most}"
         raise InputError(f"{name} must be an integer {allowed}, not {value!r}")
@@ -32,23 +32,23 @@ class Protocol:
     """A class order cut into sessions, and how the shots of later sessions are drawn.
 
     Session 0 has the first ``base_classes`` classes with all their training images, every later session the next
-    ``increment`` classes with ``shots`` images each. What remains at the end is a smaller last session.
+    ``increment`` classes with ``shots`` images each. The last session may be smaller.
 
     Parameters
     ----------
     name, dataset : str
-        What tables call the protocol, and the dataset that it is for.
+        The name of the protocol in tables, and its dataset.
     n_classes, base_classes, increment : int
-        Classes in all, in session 0, and in each later session.
+        Number of all classes, of classes in session 0, and in each later session.
     order_seed : int or None
-        Permutes the classes; None keeps their order. 1993 is the paper's.
+        Seed of the permutation of the classes; None keeps their order. The paper uses 1993.
     shots : int
         Images of a new class.
     shot_seed : int
-        Draws the shots.
+        Seed for drawing the shots.
     shot_draw : {"random", "first", "listed"}
-        ``"first"`` takes the first images of a class in the order of the dataset, as the published code does;
-        ``"listed"`` those of the community's official lists, found by the names of images.
+        ``"first"`` takes the first images of a class in the order of the dataset, as the published code does.
+        ``"listed"`` takes the images of the community's official lists, found by name.
     paper_sessions : tuple of int
         Sessions at which the paper reports A_HM.
 
@@ -97,33 +97,33 @@ class Protocol:
 
     @property
     def session_sizes(self) -> tuple[int, ...]:
-        """Number of classes each session introduces."""
+        """Number of new classes of each session."""
         later = self.n_classes - self.base_classes
         whole, rest = divmod(later, self.increment)
         return (self.base_classes, *[self.increment] * whole, *[rest] * (rest > 0))
 
     @property
     def class_order(self) -> tuple[int, ...]:
-        """Label indices in the order the classes arrive.
+        """Label indices in the order of arrival.
 
         >>> get_protocol("cifar100/small").class_order[:5]
         (68, 56, 78, 8, 23)
         """
         if self.order_seed is None:
             return tuple(range(self.n_classes))
-        # The legacy generator, because numpy.random.seed(1993) and permutation made the paper's order.
+        # The legacy generator, because the paper's order comes from numpy.random.seed(1993) and permutation.
         order = np.random.RandomState(self.order_seed).permutation(self.n_classes)
         return tuple(order.tolist())
 
     @property
     def session_classes(self) -> tuple[tuple[int, ...], ...]:
-        """Label indices of the classes each session introduces."""
+        """Label indices of the new classes of each session."""
         order = iter(self.class_order)
         return tuple(tuple(next(order) for _ in range(size)) for size in self.session_sizes)
 
     @property
     def is_papers(self) -> bool:
-        """Whether the paper has figures for this: a named setting, with any seed and draw of the shots."""
+        """Whether the paper has results for this protocol; the seed and the draw of the shots may differ."""
         named = PROTOCOLS.get(self.name)
         return bool(self.paper_sessions) and named == dataclasses.replace(self, shot_seed=0, shot_draw="random")
 
@@ -185,10 +185,10 @@ PROTOCOLS: dict[str, Protocol] = {
 }
 """The protocols by name, such as ``cub200/big``.
 
-Of the paper's, a ``small`` one starts with as many classes as every later session adds, a ``big`` one with half
-of all. ``cec`` is the community's: classes in the dataset's order, shots from the lists of Tao et al. (2020), as
-CEC (Zhang et al., 2021) and most work since have them. ``asp`` is that of Liu et al. (2024). A ``stream`` brings
-one class at a time.
+The paper's ``small`` protocols start with as many classes as every later session adds, its ``big`` ones with half
+of all classes. ``cec`` is the community's protocol: classes in the dataset's order, shots from the lists of Tao et
+al. (2020), as in CEC (Zhang et al., 2021) and most later work. ``asp`` is the protocol of Liu et al. (2024). A
+``stream`` adds one class at a time.
 """
 
 
@@ -226,7 +226,7 @@ def get_protocol(name: str) -> Protocol:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One step: the classes it introduces, what it learns from, and what it is tested on.
+    """One step of a protocol: its new classes, its training rows and its test rows.
 
     Attributes
     ----------
@@ -264,8 +264,8 @@ def sessions(
 ) -> tuple[Session, ...]:
     """Return the sessions of a protocol on a dataset.
 
-    The arguments alone decide the result. The shots of a class depend on ``shot_seed``, its name and its own
-    images, not on other classes; more shots contain the fewer ones.
+    The result depends only on the arguments. The shots of a class depend on ``shot_seed``, its name and its own
+    images, not on other classes. A larger draw contains the smaller one.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def sessions(
     class_names : sequence of str
         The names of all classes.
     train_names : sequence of str, optional
-        The names of the training images, which official lists of shots need.
+        The names of the training images; needed for official lists of shots.
 
     Returns
     -------
@@ -322,7 +322,7 @@ def sessions(
 def listed_sessions(
     train_lists: Sequence[ArrayLike], train_y: ArrayLike, test_y: ArrayLike, class_names: Sequence[str]
 ) -> tuple[Session, ...]:
-    """Return the sessions whose training rows are given, one list per session, as official lists do.
+    """Return the sessions for given training rows, one list per session, as from official lists.
 
     The classes of a session are those of its rows, in order of appearance. A class may come only once.
 
@@ -381,9 +381,9 @@ def draw_shots(rows: Indices, protocol: Protocol, class_name: str) -> Indices:
     rows : ndarray of int
         All training rows of the class.
     protocol : Protocol
-        Says how many shots, and how they are drawn.
+        Gives the number of shots, and how they are drawn.
     class_name : str
-        Takes part in the draw, so that each class has its own.
+        Part of the seed, so that each class has its own draw.
 
     Returns
     -------
@@ -400,7 +400,7 @@ def draw_shots(rows: Indices, protocol: Protocol, class_name: str) -> Indices:
     >>> draw_shots(np.arange(100, 130), protocol.replace(shot_draw="first"), "wren").tolist()
     [100, 101, 102, 103, 104]
     """
-    if protocol.shot_draw != "random":  # the first, or the rows are those of the lists
+    if protocol.shot_draw != "random":  # the first images, or rows that come from lists
         return rows[: protocol.shots]
     name_seed = int.from_bytes(hashlib.sha256(class_name.encode("utf-8", "surrogateescape")).digest())
     rng = np.random.default_rng([protocol.shot_seed, name_seed])
@@ -412,8 +412,7 @@ def _listed_rows(protocol: Protocol, names: Sequence[str] | None) -> Indices:
     listed = official_shots(protocol.dataset)
     if names is None:
         raise InputError(
-            f"protocol {protocol.name!r} takes the shots of official lists, and these features do not say which "
-            "image each vector is of",
+            f"protocol {protocol.name!r} uses official lists of shots, but these features have no image names",
             hint="extract them again from the images, or draw other shots with --shot-draw random",
         )
     (rows,) = match_names([listed], names)
@@ -421,16 +420,16 @@ def _listed_rows(protocol: Protocol, names: Sequence[str] | None) -> Indices:
 
 
 def _require_listed(rows: Indices, name: str, least: int) -> None:
-    """Refuse a later class for which the lists have too few images: the order or the shots are not theirs."""
+    """Refuse a class with too few images in the lists: the class order or the shots differ from the lists."""
     if len(rows) < least:
         raise InputError(
-            f"the official lists have {len(rows)} images of class {name!r} of {least} needed",
+            f"the official lists have {len(rows)} images of class {name!r}, but {least} are needed",
             hint="keep the protocol's own base, order and shots, or draw others with --shot-draw random",
         )
 
 
 def _require_images(rows: Indices, name: str, least: int) -> None:
-    """Refuse a class with fewer training images than it takes."""
+    """Refuse a class with too few training images."""
     if len(rows) < least:
         raise InputError(
             f"class {name!r} has {len(rows)} training images of {least} needed, those held out for testing not "
@@ -442,7 +441,7 @@ def _require_images(rows: Indices, name: str, least: int) -> None:
 def _with_tests(
     learned: Sequence[tuple[tuple[int, ...], Indices]], test: NDArray[np.int64], class_names: Sequence[str]
 ) -> tuple[Session, ...]:
-    """Add to what each session learns the test rows of all classes seen by then."""
+    """Add the test rows of all classes seen so far to each session."""
     found: list[Session] = []
     seen = np.zeros(len(test), dtype=bool)
     for number, (classes, rows) in enumerate(learned):

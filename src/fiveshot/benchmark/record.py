@@ -1,4 +1,4 @@
-"""The record of a run (configuration, raw predictions, measures), and runs over several seeds in summary."""
+"""The record of a run (configuration, raw predictions, measures), and summaries over several seeds."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from fiveshot.storage import atomic_path, attempting
 
 FORMAT = 3
 ARRAYS = ("y_true", "predictions")  # in a file of their own
-UNSEEN = -1  # in ``predictions``: the sample's class had not come yet
-SEEDS = ("random_state",)  # parameters that follow the seed of the shots
-PLAYED = {"shots": 5, "episodes": 8}  # of heads that tune themselves, unless said otherwise
+UNSEEN = -1  # in ``predictions``: the sample's class was not learned yet
+SEEDS = ("random_state",)  # parameters that are set to the seed of the shots
+PLAYED = {"shots": 5, "episodes": 8}  # defaults of heads that tune themselves
 
 
 class SessionImages(NamedTuple):
-    """How many images of its own classes a session has: published splits of one dataset differ in them.
+    """The number of images of a session's own classes; published splits of one dataset differ in it.
 
     Attributes
     ----------
@@ -63,27 +63,27 @@ class RunRecord:
     Attributes
     ----------
     config : mapping
-        Everything that decides the numbers.
+        Everything that affects the numbers.
     class_names : tuple of str
         The names of all classes.
     session_classes : tuple of tuple of int
-        Label indices of the classes each session introduced.
+        Label indices of the new classes of each session.
     y_true : ndarray of shape (n_test,)
         True labels.
     predictions : ndarray of shape (n_sessions, n_test)
-        Predicted labels after each session, -1 where the sample's class had not come yet.
+        Predicted labels after each session; -1 if the sample's class was not learned yet.
     train_counts : tuple of int
         Training images of each session.
     seconds : float
-        How long learning and predicting took.
+        Time for learning and predicting.
     provenance, versions : mapping
-        Where the features come from, and the releases that made the run.
+        Origin of the features, and versions of the libraries.
     calibration : tuple of float
         Expected calibration error of the probabilities after each session.
     trade_off : TradeOff or None
         Between base and new classes after the last session; None without new classes.
     chosen : mapping
-        What a head that chooses parameters itself has chosen.
+        Parameters that the head has chosen itself.
 
     Examples
     --------
@@ -123,19 +123,19 @@ class RunRecord:
 
     @cached_property
     def resampled(self) -> dict[str, NDArray[np.float64]]:
-        """Measures on resampled test images, the same resamples for all heads tested on these images."""
+        """Measures on resampled test images; all heads tested on these images use the same resamples."""
         rng = np.random.default_rng(0)
         return resampled_measures(self.y_true, self.predictions, self.session_classes, rng=rng)
 
     @property
     def images(self) -> tuple[SessionImages, ...]:
-        """Training and test images of the classes that each session introduced."""
+        """Training and test images of the new classes of each session."""
         pairs = zip(self.train_counts, self.session_classes, strict=True)
         return tuple(SessionImages(count, int(np.isin(self.y_true, own).sum())) for count, own in pairs)
 
     @property
     def area(self) -> float | None:
-        """Area under the base/new trade-off, where there are new classes."""
+        """Area under the base/new trade-off, or None without new classes."""
         return None if self.trade_off is None else self.trade_off.area
 
     @property
@@ -145,7 +145,7 @@ class RunRecord:
 
     @property
     def flavor(self) -> str:
-        """Which form of the method's recipe."""
+        """Form of the method's recipe."""
         return str(self.config["flavor"])
 
     @property
@@ -155,7 +155,7 @@ class RunRecord:
 
     @property
     def head(self) -> tuple[str, dict[str, Any]]:
-        """Class and parameters of the head without seeds; of one that tunes itself, those of the head inside."""
+        """Class and parameters of the head without seeds; for a self-tuning head, those of the inner head."""
         head = self.config["head"]
         kind, parameters = head["class"], dict(head["parameters"])
         if kind == TunedHead.__name__:
@@ -166,7 +166,7 @@ class RunRecord:
         return kind, {key: value for key, value in parameters.items() if key not in SEEDS}
 
     def logged(self) -> Iterator[tuple[int, dict[str, float | None]]]:
-        """Yield what is measured after each session, as loggers take it; the last has the whole run's too."""
+        """Yield the measures after each session, for loggers; the last also has those of the whole run."""
         metrics, last = self.metrics, len(self.session_classes) - 1
         for session in metrics.sessions:
             values: dict[str, float | None] = {
@@ -180,9 +180,9 @@ class RunRecord:
             yield session.number, values
 
     def save(self, folder: Path) -> None:
-        """Write the run into a folder; ``metrics.json`` comes last and marks it as finished.
+        """Write the run into a folder; ``metrics.json`` is written last and marks the run as finished.
 
-        That of an earlier run is removed first, so that a mixture of two runs never counts as finished.
+        An earlier ``metrics.json`` is removed first, so that a mixture of two runs never counts as finished.
         """
         with attempting(f"write runs to {folder}", hint="choose another --out"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ class RunRecord:
             about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
             if about["format"] != FORMAT:
                 raise StorageError(f"{folder} was written by another release", hint="remove it and run again")
-            # Opened here, because numpy leaves a file that is not an archive open.
+            # Opened here, because NumPy leaves a file open if it is not an archive.
             with (folder / "predictions.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 about |= {name: arrays[name] for name in ARRAYS}
             about |= {name: tuple(about[name]) for name in ("class_names", "train_counts", "calibration")}
@@ -222,12 +222,12 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a table shows of a method: fractions and seconds with their spread over seeds.
+    """A method's row in a table: fractions and seconds with their spread over seeds.
 
     Attributes
     ----------
     method, flavor : str
-        What was run.
+        The method and the form of its recipe.
     seeds : tuple of int
         Seeds of the shots.
     a_hm : tuple of Spread or None
@@ -237,7 +237,7 @@ class Summary:
     accuracy : tuple of Spread
         After session 0, 1, ...
     a_old, a_new : Spread or None
-        After the last session; None where there is nothing to measure.
+        After the last session; None if it is not defined.
     a_last, a_inc, seconds : Spread
         Over the whole run.
     g_acc, forgetting, area : Spread or None
@@ -245,7 +245,7 @@ class Summary:
     calibration : tuple of Spread
         Expected calibration error after session 0, 1, ...
     alpha : float or None
-        Of the method's calibration, where it has one.
+        Alpha of the method's calibration, if it has one.
     images : tuple of SessionImages
         Training and test images of the classes of session 0, 1, ...
 
@@ -333,7 +333,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
 
 
 def summarize_all(records: Sequence[RunRecord]) -> list[Summary]:
-    """Group runs by everything but the seed, in order of appearance, and summarize each group.
+    """Group runs that differ only in the seed, in order of appearance, and summarize each group.
 
     Parameters
     ----------
@@ -383,7 +383,7 @@ def find_runs(folder: Path) -> list[RunRecord]:
     Raises
     ------
     StorageError
-        If the folder is not there, has no finished run, or has a damaged one.
+        If the folder does not exist, has no finished run, or has a damaged one.
 
     Examples
     --------
@@ -407,7 +407,7 @@ def find_runs(folder: Path) -> list[RunRecord]:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions a result may depend on, of what is installed."""
+    """Return the versions of the installed libraries that a result may depend on."""
     versions = {"python": platform.python_version(), "fiveshot": __version__}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         with suppress(metadata.PackageNotFoundError):
@@ -416,7 +416,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def _with_auto(parameters: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return parameters with ``auto`` in place of those that were chosen."""
+    """Return parameters with ``auto`` instead of the chosen values."""
     return {
         key: "auto" if key in names else _with_auto(value, names) if isinstance(value, Mapping) else value
         for key, value in parameters.items()
@@ -424,29 +424,29 @@ def _with_auto(parameters: Mapping[str, Any], names: Sequence[str]) -> dict[str,
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
-    """Return mean and deviation of what every run measured, or None."""
+    """Return mean and deviation over the runs, or None if a run lacks the measure."""
     measured = [value for value in values if value is not None]
     return mean_std(measured) if len(measured) == len(values) else None
 
 
 def mean_hm(metrics: RunMetrics) -> float | None:
-    """Return A_HM averaged over the sessions after session 0, where each has one."""
+    """Return A_HM averaged over the sessions after session 0, or None if one lacks it."""
     values = [session.a_hm for session in metrics.sessions[1:]]
     measured = [value for value in values if value is not None]
     return sum(measured) / len(values) if values and len(measured) == len(values) else None
 
 
 def _without_seed(record: RunRecord) -> str:
-    """Return what runs of one group have in common."""
+    """Return the configuration without the seed; it is the same for all runs of a group."""
     config = dict(record.config)
     config["protocol"] = {**config["protocol"], "shot_seed": None}
     head = config["head"]
     config["head"] = {**head, "parameters": {**head["parameters"], **dict.fromkeys(SEEDS)}}
-    return json.dumps(config, sort_keys=True)  # a run read from its folder has lists where a fresh one has tuples
+    return json.dumps(config, sort_keys=True)  # JSON, because a loaded run has lists and a fresh one has tuples
 
 
 def _alpha(record: RunRecord) -> float | None:
-    """Return the alpha of the head's calibration; None where it was chosen, or there is no calibration."""
-    calibration = record.head[1].get("calibration")  # in a head of one's own it may be anything
+    """Return the alpha of the head's calibration; None if it was chosen or there is no calibration."""
+    calibration = record.head[1].get("calibration")  # in a user's own head it may be anything
     alpha = calibration.get("alpha") if isinstance(calibration, Mapping) else None
     return alpha if is_number(alpha) else None

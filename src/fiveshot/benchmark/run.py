@@ -1,13 +1,14 @@
-"""Run one head through the sessions of a protocol, or many jobs in parallel processes within limits of memory.
+"""Run one head through the sessions of a protocol, or many jobs in parallel processes within a memory limit.
 
-What jobs cost is estimated from the operations that a head needs for the sizes at hand, at the speed of a usual
-machine. So the same data give the same choice everywhere; only the time that is left is measured.
+The cost of a job is estimated from the number of operations and the speed of a usual machine. So the same data
+give the same choice on every machine.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,16 +42,16 @@ from fiveshot.work import Progress, one_thread, safe_children
 OnSession = Callable[[Job, int, int], None]
 MINUTE = 60.0
 SPEED = {"cpu": 6e10, "cuda": 3e12}  # operations a second: one or two cores, a graphics card
-START = 0.02  # seconds for a session, however small
-WIDTHS = (5000, 2000, 1000)  # random features to fall back on where the head's own are too many for a minute
+START = 0.02  # seconds that every session takes at least
+WIDTHS = (5000, 2000, 1000)  # fewer random features, if the head's own number takes over a minute
 WIDE = 1000  # random features from which on several threads are faster than one
-PROCESS_BYTES = 400 * 2**20  # the interpreter with its libraries, and features
+PROCESS_BYTES = 400 * 2**20  # the interpreter with its libraries and features
 
 
 def run(
     protocol: Protocol, features: FeatureSet, head: FewShotHead | str, *, progress: Progress | None = None
 ) -> RunRecord:
-    """Learn the protocol's sessions one after the other and predict all seen classes after each.
+    """Learn the sessions of a protocol in order, and predict all test samples of seen classes after each.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def run(
     features : FeatureSet
         Training and test vectors.
     head : FewShotHead or str
-        A head given by name is made as a job makes it, and gives the same numbers; any other runs as it is.
+        A name gives the same head and the same numbers as a job. A head object is used unchanged.
     progress : Progress, optional
         Called after each session.
 
@@ -84,7 +85,7 @@ def run(
 
 
 def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
-    """Run a job: open its features, make its head, and learn its sessions one after the other.
+    """Run a job: open its features, make its head, and learn its sessions in order.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def _sessions(protocol: Protocol, features: FeatureSet, lists: str | None = None
         return sessions(protocol, features.train_y, features.test_y, features.class_names, features.train_names)
     if features.train_names is None:
         raise InputError(
-            "these features do not say which image each vector is of, so session lists cannot be matched",
+            "these features have no image names, so session lists cannot be matched",
             hint="extract them again from the images",
         )
     rows = match_names(read_session_lists(Path(lists)).train, features.train_names)
@@ -130,7 +131,7 @@ def _record(
     steps: Sequence[Session],
     progress: Progress | None,
 ) -> RunRecord:
-    """Teach the head session by session, and record what it predicts after each."""
+    """Train the head session by session, and record its predictions after each."""
     predictions = np.full((len(steps), len(features.test_y)), UNSEEN, dtype=np.int64)
     table: ScoreTable | None = None
     calibration: list[float] = []
@@ -175,9 +176,9 @@ def _is_wide(head: FewShotHead) -> bool:
 def _asked(
     head: FewShotHead, features: FeatureSet, step: Session, table: ScoreTable | None
 ) -> tuple[Scorer, ScoreTable, NDArray[np.intp]]:
-    """Return the scorer after a session, a table of test samples, and which of them are asked about.
+    """Return the scorer after a session, a table of test samples, and which of them to predict.
 
-    A head that looks at samples together sees no sample of a later class.
+    A head that uses several samples together gets no sample of a later class.
     """
     scorer = head.scorer_
     if isinstance(scorer, UnbiasedLDAScorer) and scorer.together:
@@ -193,11 +194,11 @@ class Outcome:
     Attributes
     ----------
     job : Job
-        What was asked for.
+        The job.
     record : RunRecord
-        What was found.
+        Its run.
     reused : bool
-        Whether it had been finished before.
+        Whether the run was already finished.
 
     Examples
     --------
@@ -217,7 +218,7 @@ class Outcome:
 
     @property
     def earlier_release(self) -> str | None:
-        """The release that made a reused run, where it is not this one; ``fresh`` runs it again."""
+        """The release that made a reused run, if it is not this one; ``fresh`` runs it again."""
         release = self.record.versions.get("fiveshot", "unknown")
         return release if self.reused and release != __version__ else None
 
@@ -231,30 +232,30 @@ def sweep(
     fresh: bool = False,
     on_session: OnSession | None = None,
 ) -> Iterator[Outcome]:
-    """Run the jobs that are not finished below ``out``, and yield each outcome as soon as it is there.
+    """Run the jobs that are not finished below ``out``, and yield each outcome as soon as it is available.
 
-    A run is written when it is complete; an interrupted sweep goes on where it stopped.
+    A run is written when it is complete. An interrupted sweep continues where it stopped.
 
     Parameters
     ----------
     jobs : sequence of Job
         What to run.
     out : Path
-        Where runs are kept.
+        Folder for the runs.
     workers : int
-        Most processes at a time.
+        The most processes at a time.
     memory : int, optional
-        Bytes that all processes may need together by estimate; 80 % of what is available unless given.
+        Limit on the estimated bytes of all processes together; by default 80 % of the available memory.
     fresh : bool
         Run finished jobs again.
     on_session : callable, optional
-        Called with a job, the sessions that it has learned, and all of its sessions; only where jobs run in this
+        Called with a job, the number of learned sessions, and the number of all sessions; only if jobs run in this
         process.
 
     Yields
     ------
     Outcome
-        Jobs finished before come first, then the others as they finish.
+        Jobs that were already finished come first, then the others as they finish.
 
     Examples
     --------
@@ -280,9 +281,9 @@ def sweep(
 
 
 class Task(NamedTuple):
-    """A job that waits, and where its run will be kept.
+    """A waiting job, and the folder for its run.
 
-    The folder is named before the job runs: the files that the run is made from may change meanwhile.
+    The folder is named before the job runs, because its input files may change meanwhile.
     """
 
     job: Job
@@ -292,7 +293,7 @@ class Task(NamedTuple):
 def finished_and_waiting(
     jobs: Sequence[Job], out: Path, *, fresh: bool = False
 ) -> tuple[list[Outcome], list[Task]]:
-    """Return the outcomes that are there already, and what remains to be run."""
+    """Return the finished outcomes, and the tasks that remain."""
     tasks = [Task(job, out / job.folder) for job in jobs]
     done = [not fresh and is_finished(task.folder) for task in tasks]
     kept = [Outcome(job, RunRecord.load(folder), reused=True) for job, folder in compress(tasks, done)]
@@ -307,7 +308,7 @@ def run_and_save(task: Task, on_session: OnSession | None = None) -> RunRecord:
 
 
 def _in_parallel(tasks: Sequence[Task], workers: int, memory: int) -> Iterator[Outcome]:
-    """Run tasks in processes, the largest first, as many at a time as fit."""
+    """Run tasks in processes, the largest first, as many at a time as fit into memory."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     # Spawned, not forked: a fork of a process that has started threads can hang.
     context = multiprocessing.get_context("spawn")
@@ -336,23 +337,23 @@ def _in_parallel(tasks: Sequence[Task], workers: int, memory: int) -> Iterator[O
 
 
 def _prepare_worker(threads: int) -> None:
-    """Set a new process up: its share of the cores, and an end together with its parent."""
-    # Processes whose threads outnumber the cores wait for each other most of the time.
+    """Set up a new process: limit its threads, and end it when its parent ends."""
+    # If the threads of all processes outnumber the cores, they wait for each other most of the time.
     os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries that are loaded later
     threadpool_limits(threads)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _leave_with_parent() -> None:
-    """End this process when the one that started it is gone."""
+    """End this process when its parent ends; a worker of a pool would otherwise wait for jobs for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _result(future: Future[RunRecord], job: Job) -> RunRecord:
-    """Return the record of a finished process; a killed one is an error with the way out."""
+    """Return the record of a finished process; if the process was killed, raise an error with a hint."""
     try:
         return future.result()
     except BrokenProcessPool as error:
@@ -363,7 +364,7 @@ def _result(future: Future[RunRecord], job: Job) -> RunRecord:
 
 
 def estimated_seconds(job: Job) -> float:
-    """Return how long a job takes on an ordinary machine."""
+    """Estimate the seconds of a job on a usual machine."""
     device = str(job.parameters.get("device") or "cpu").partition(":")[0]
     head, work = job.head(), workload(job)
     runs = TRIALS if isinstance(head, TunedHead) else 1
@@ -372,7 +373,7 @@ def estimated_seconds(job: Job) -> float:
 
 
 def estimated_memory(job: Job) -> int:
-    """Return the bytes a job is expected to need at its peak."""
+    """Estimate the peak memory of a job in bytes."""
     head, work = plain_head(job.head()), workload(job)
     need = PROCESS_BYTES + 4 * work.n_features * (work.rows + work.test_rows)
     return need + memory_needed(head.unlearned_scorer(), work)
@@ -390,7 +391,7 @@ def available_memory() -> int:
 
 
 def workload(job: Job) -> Workload:
-    """Return the sizes of a job; with official session lists, those of a protocol like them."""
+    """Return the sizes of a job; with session lists, those of a similar protocol."""
     features, protocol = open_features(job.features), job.protocol
     base = protocol.session_classes[0]
     return Workload(

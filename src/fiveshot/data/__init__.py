@@ -1,6 +1,6 @@
 """Labeled images: from folders, archives and official layouts; downloads; session lists; Gaussian classes.
 
-Each name is imported when it is used: processes that only decode need little of this.
+Each name is imported on first use, because processes that only decode photos need few of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fiveshot.data._decoder_pool import Decoders, decoders
     from fiveshot.data._decoder_process import Reduced, Reduction
     from fiveshot.data._fetching import Fetched, fetch
-    from fiveshot.data._photo import Photo, by_source
     from fiveshot.data.dataset import (
         ImageDataset,
         ImageSplit,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     )
     from fiveshot.data.decoding import MAX_PIXELS, decode
     from fiveshot.data.folders import is_image, open_images
+    from fiveshot.data.photo import Photo, by_source
     from fiveshot.data.reduction import Box
     from fiveshot.data.registry import (
         DatasetSpec,
@@ -93,7 +93,7 @@ _MODULES = (
     "decoding",
     "_decoder_process",
     "_decoder_pool",
-    "_photo",
+    "photo",
     "synthetic",
     "dataset",
     "folders",

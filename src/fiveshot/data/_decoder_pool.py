@@ -1,7 +1,7 @@
 """Decode photos in processes of their own, each with a limit on memory and on time.
 
-A file can claim what it likes: a decoder that takes too much, takes too long or crashes is ended, its photo is
-refused, and another decoder takes its place. Only what a photo was reduced to comes back, never the picture.
+A file may be hostile. A decoder that uses too much memory, takes too long or crashes is ended. Its photo is
+refused, and a new decoder replaces it. A decoder returns only the result of the reduction, never the picture.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from fiveshot.work import SAFE_PATH, in_order, safe_path
 
 SECONDS = 20
 """How long decoding one photo may take."""
-MOST_BOXES = 64  # of a photo that a decoder is asked for at once
-QUICK = 2.0  # seconds of a processor; a photo that takes more is decoded aside, one at a time
-_TURN = 1.0  # seconds; a process that was stopped for an hour has waited for one turn, not for an hour
-_MAX_FACTS = 1 << 18  # bytes of what a decoder says beside the parts
+MOST_BOXES = 64  # the most boxes of a photo in one request
+QUICK = 2.0  # processor seconds; slower photos are decoded separately, one at a time
+_TURN = 1.0  # seconds; a process that was suspended for an hour counts this as one turn, not as an hour
+_MAX_FACTS = 1 << 18  # bytes of a decoder's JSON answer, without the parts
 _SAFE = {**SAFE_PATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "
@@ -59,8 +59,8 @@ class Decoders:
     Parameters
     ----------
     workers : int, optional
-        The most photos that are decoded at the same time; one for each core unless given. With 0, and where a
-        system cannot limit processes (Windows), photos are decoded in this process, without these limits.
+        The most photos that are decoded at the same time; by default the number of cores. With 0, and on systems
+        that cannot limit processes (Windows), photos are decoded in this process, without these limits.
     seconds : int
         How long one photo may take.
 
@@ -83,7 +83,7 @@ class Decoders:
         self._lock = Lock()
         self._forker: _Forker | None = None
         self._idle: list[_Decoder] = []
-        self._large: _Decoder | None = None  # that holds a large picture, of which more parts may be asked for
+        self._large: _Decoder | None = None  # holds a large picture; more parts of it may be requested
 
     @property
     def limited(self) -> bool:
@@ -91,12 +91,12 @@ class Decoders:
         return self.workers > 0 and hasattr(os, "fork") and bool(sys.executable)
 
     def start(self, reduction: Reduction | None = None) -> None:
-        """Begin to start a decoder, so that it is ready when the first photo comes; this does not wait.
+        """Start a decoder in the background, so that it is ready for the first photo. This call does not wait.
 
         Parameters
         ----------
         reduction : callable, optional
-            What will be asked for; before it is known, the process that decoders are forked from can start.
+            The reduction that will be requested. Without it, only the process that forks decoders is started.
         """
         if not self.limited:
             return
@@ -105,18 +105,18 @@ class Decoders:
                 self._forker = _Forker()
             if reduction is None or self._idle or self._forker.was_asked:
                 return
-            with suppress(OSError):  # if it has ended already, another is started for the first photo
+            with suppress(OSError):  # if it has already ended, the first photo starts another
                 self._forker.ask(pickle.dumps(reduction))
 
     def attempt(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
-        """Decode one photo and reduce it; what cannot be used comes back with its error.
+        """Decode one photo and reduce it. For a photo that cannot be used, the result holds the error.
 
         Parameters
         ----------
         source : ImageSource
             The photo.
         reduction : callable
-            Called with the picture where it was decoded; returns bytes by name. It must be possible to pickle it.
+            Called with the picture in the process that decoded it; returns bytes by name. It must be picklable.
         max_pixels : int
             The most pixels that the photo may have.
 
@@ -133,8 +133,8 @@ class Decoders:
     ) -> list[Reduced]:
         """Reduce boxes of one photo, each as if it were a photo of its own; the photo is decoded once.
 
-        However many boxes there are, they are made in turns that take little time and memory. A decoder holds the
-        picture for some seconds, so that who asks for some boxes at a time need not have it decoded again.
+        The boxes are cut in small batches that take little time and memory. A decoder keeps the picture for some
+        seconds, so a caller that requests a few boxes at a time does not cause it to be decoded again.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Decoders:
         boxes: tuple[Box, ...] | None = None,
         held: Held | None = None,
     ) -> Answer:
-        """Return what a decoder makes of a photo, or of boxes of it; ``held`` is for decoding in this process."""
+        """Return a decoder's answer for a photo, or for boxes of it; ``held`` is for decoding in this process."""
         try:
             request, data = _request(source, reduction, max_pixels, boxes, read=not self.limited)
         except ImageError as error:
@@ -184,8 +184,8 @@ class Decoders:
             if found.error is _NOT_QUICK or (max_pixels > LARGE_PIXELS and too_large):
                 found = None
         if found is None:
-            # One such photo at a time, beside the others: memory stays bounded however many are asked for, and
-            # those who ask for usual photos do not wait for them.
+            # One slow photo at a time, in parallel with the others: memory stays bounded, and requests for usual
+            # photos do not wait for slow ones.
             with self._aside:
                 found = self._ask(replace(request, large=True), data)
         return found if found.sha256 else replace(found, sha256=_digest(source))
@@ -200,7 +200,7 @@ class Decoders:
     def map(
         self, sources: Iterable[ImageSource], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
     ) -> Iterator[Reduced]:
-        """Yield what ``attempt`` returns for each photo, in order; several are decoded beside each other."""
+        """Yield what ``attempt`` returns for each photo, in order; several are decoded in parallel."""
         yield from self.stream(((source, reduction) for source in sources), max_pixels=max_pixels)
 
     def stream(
@@ -216,21 +216,21 @@ class Decoders:
         Parameters
         ----------
         asked : iterable of pairs
-            Photos with what to make of them.
+            Photos, each with its reduction.
         workers : int, optional
             The most photos that are decoded at the same time, if fewer than the pool's.
         ahead : int
-            How many results may wait for whoever takes them, beside those that are being made.
+            How many finished results may wait to be taken, in addition to those in progress.
         max_pixels : int
             The most pixels that a photo may have.
 
         Yields
         ------
         Reduced
-            What came of a photo, its error included.
+            The result for a photo, or its error.
         """
         workers = min(workers or self.workers, self.workers)
-        # So many are under way that no thread waits for work, and no more.
+        # Enough requests are in progress that no thread waits for work, and no more.
         yield from in_order(
             lambda pair: self.attempt(*pair, max_pixels=max_pixels),
             asked,
@@ -257,7 +257,7 @@ class Decoders:
         self.close()
 
     def abandon(self) -> None:
-        """Forget the decoders after a fork: they are those of the process that this one was forked from."""
+        """Forget the decoders after a fork: they belong to the parent process."""
         self._lock, self._aside = Lock(), Lock()
         self._slots = BoundedSemaphore(max(self.workers, 1))
         for decoder in self._held_open():
@@ -267,7 +267,7 @@ class Decoders:
         self._forker = None
 
     def _held_open(self) -> list[_Decoder]:
-        """Return all decoders that nobody uses just now, and forget them."""
+        """Return all idle decoders, and forget them."""
         found = [*self._idle, *([] if self._large is None else [self._large])]
         self._idle, self._large = [], None
         return found
@@ -280,7 +280,7 @@ class Decoders:
                 decoder.send(message, data, self._seconds)
             except OSError as error:
                 self._discard(decoder)
-                if used:  # somebody has ended it while it was idle
+                if used:  # it ended while it was idle
                     continue
                 raise _not_started() from error
             except BaseException:
@@ -291,9 +291,9 @@ class Decoders:
     def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> Answer:
         keep = False
         try:
-            patience = _Patience(self._seconds, decoder.process if quick else None)
-            found = decoder.receive(request, patience)
-            # One that had much memory, or too little, is not used again, unless for boxes of the same picture.
+            deadline = _Deadline(self._seconds, decoder.process if quick else None)
+            found = decoder.receive(request, deadline)
+            # A decoder with a large limit, or without memory left, is kept only for boxes of the same picture.
             keep = (request.boxes is not None or not request.large) and (
                 found.error is None or found.error.code != "image_too_large"
             )
@@ -304,7 +304,7 @@ class Decoders:
             reason = f"decoding it took more than {self._seconds} seconds"
             return Answer(error=ImageError(request.name, reason, code="image_too_slow"))
         except (OSError, EOFError, ValueError, TypeError, KeyError):
-            return Answer(error=ImageError(request.name, "its decoder crashed or was ended for taking too much"))
+            return Answer(error=ImageError(request.name, "its decoder crashed or used too much memory or time"))
         finally:
             if keep:
                 holds = "" if request.boxes is None else request.name
@@ -315,14 +315,14 @@ class Decoders:
     def _give_back(self, decoder: _Decoder, request: Request) -> None:
         with self._lock:
             if request.large:
-                self._large = decoder  # there is one at a time
+                self._large = decoder  # at most one at a time
             else:
                 self._idle.append(decoder)
 
     def _take(self, request: Request, message: bytes) -> tuple[_Decoder, bool]:
         """Return an idle decoder or a new one, and whether it was used before.
 
-        One that holds the picture is taken before others, and one that holds another picture after them.
+        A decoder that holds the picture is taken first, one that holds another picture last.
         """
         with self._lock:
             if request.large and self._large is not None:
@@ -351,26 +351,26 @@ class Decoders:
 
 
 class _Forker:
-    """The process that decoders are forked from: quiet, of one thread, with all imported that they need."""
+    """The process that forks decoders. It has one thread and has imported all that decoders need."""
 
     def __init__(self) -> None:
         self.control, theirs = socket.socketpair()
         flag = "-I" if sys.flags.isolated else "-P"
         with theirs:
-            self._process = subprocess.Popen(  # this Python, with a program of our own
+            self._process = subprocess.Popen(  # this Python with a fixed program
                 [sys.executable, flag, "-c", _PROGRAM, str(theirs.fileno()), *safe_path()],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # where C libraries complain about files
+                stderr=subprocess.DEVNULL,  # C libraries print warnings about files there
                 env={**os.environ, **_SAFE},
             )
         self._lock = Lock()
         self.was_asked = False
-        self._asked: list[socket.socket] = []  # of decoders that were asked for, and not waited for yet
+        self._asked: list[socket.socket] = []  # of decoders that were requested but not used yet
 
     def ask(self, warmth: bytes) -> None:
-        """Ask for a decoder that has imported what this pickle needs."""
+        """Request a decoder that has imported what this pickle needs."""
         self.was_asked = True
         ours, theirs = socket.socketpair()
         self._asked.append(ours)
@@ -379,7 +379,7 @@ class _Forker:
         self.control.sendall(warmth)
 
     def fork(self, warmth: bytes) -> _Decoder:
-        """Return the decoder that was asked for, or a new one that has imported what this pickle needs."""
+        """Return the decoder that was requested, or a new one that has imported what this pickle needs."""
         with self._lock:
             if not self._asked:
                 self.ask(warmth)
@@ -388,7 +388,7 @@ class _Forker:
             return _Decoder(self, self._asked.pop(0), process)
 
     def end(self, process: int) -> None:
-        """End a decoder, whatever it does."""
+        """Kill a decoder."""
         with self._lock:
             self.control.sendall(COMMAND.pack(END, process))
 
@@ -411,7 +411,7 @@ class _Decoder:
     forker: _Forker
     connection: socket.socket
     process: int
-    holds: str = ""  # name of the photo whose picture it may still have; another photo may be called so, too
+    holds: str = ""  # name of the photo whose picture it may still hold; names need not be unique
 
     def send(self, message: bytes, data: bytes, seconds: float) -> None:
         self.connection.settimeout(seconds)
@@ -419,15 +419,15 @@ class _Decoder:
         if data:
             self.connection.sendall(data)
 
-    def receive(self, request: Request, patience: _Patience) -> Answer:
-        """Return the answer; it is data from outside, as the photo is."""
-        size, length = HEADER.unpack(self._receive(HEADER.size, patience))
+    def receive(self, request: Request, deadline: _Deadline) -> Answer:
+        """Return the answer. It is untrusted data, like the photo."""
+        size, length = HEADER.unpack(self._receive(HEADER.size, deadline))
         if size > _MAX_FACTS or length > MAX_PHOTO_BYTES:
             raise ValueError
-        facts = json.loads(self._receive(size, patience))
+        facts = json.loads(self._receive(size, deadline))
         if "failure" in facts:
-            raise RuntimeError(f"a decoder cannot make of {request.name} what was asked for: {facts['failure']}")
-        data = memoryview(self._receive(length, patience))
+            raise RuntimeError(f"a decoder cannot reduce {request.name}: {facts['failure']}")
+        data = memoryview(self._receive(length, deadline))
         made: list[dict[str, bytes] | ImageError] = []
         for one in facts["made"]:
             if "sizes" not in one:
@@ -445,24 +445,24 @@ class _Decoder:
             raise ValueError
         return Answer(tuple(made), str(facts["sha256"]), error)
 
-    def _receive(self, size: int, patience: _Patience) -> bytearray:
+    def _receive(self, size: int, deadline: _Deadline) -> bytearray:
         self.connection.settimeout(_TURN)
-        return receive(self.connection, size, patience.turn)
+        return receive(self.connection, size, deadline.turn)
 
 
 class _NotQuick(Exception):  # noqa: N818  # nothing is wrong yet
     """A photo takes longer than usual."""
 
 
-class _Patience:
-    """How long is waited for an answer: so many turns, and no longer than a usual photo takes of a processor."""
+class _Deadline:
+    """Limits the wait for an answer: in turns and, for a quick answer, in processor seconds."""
 
     def __init__(self, seconds: int, process: int | None) -> None:
         self._turns, self._process = seconds, process
         self._began = None if process is None else _processor_seconds(process)
 
     def turn(self) -> None:
-        """Note that a turn has passed; raise when the time is over."""
+        """Count one turn; raise when the time is over."""
         self._turns -= 1
         if self._turns <= 0:
             raise TimeoutError
@@ -473,7 +473,7 @@ class _Patience:
 
 
 def _processor_seconds(process: int) -> float | None:
-    """Return what a process has used of a processor, where the system says (Linux)."""
+    """Return the processor seconds that a process has used, or None on other systems than Linux."""
     try:
         fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -483,7 +483,7 @@ def _processor_seconds(process: int) -> float | None:
 
 @cache
 def decoders() -> Decoders:
-    """Return the pool of this process, which everything here shares.
+    """Return the one pool that all code in this process shares.
 
     Examples
     --------
@@ -501,7 +501,7 @@ def decoders() -> Decoders:
 def _request(
     source: ImageSource, reduction: Reduction, max_pixels: int, boxes: tuple[Box, ...] | None, *, read: bool
 ) -> tuple[Request, bytes]:
-    """Return what a decoder is asked, and the bytes that go with it; unless ``read``, it reads a file itself."""
+    """Return the request to a decoder and the bytes that go with it; unless ``read``, it reads a file itself."""
     if type(source) is FileSource and not read:
         source.check()
         file = FileSource(source.path.absolute(), source.name)
@@ -510,7 +510,7 @@ def _request(
 
 
 def _digest(source: ImageSource) -> str:
-    """Return the digest of a photo whose decoder could not tell it; empty where it cannot be read."""
+    """Return the digest of a photo whose decoder did not return it; empty if the photo cannot be read."""
     try:
         return source_digest(source).hex()
     except ImageError:
@@ -527,6 +527,6 @@ _NOT_QUICK = ImageError("", "not decoded as quickly as a usual photo")
 def _not_started() -> FiveshotError:
     return FiveshotError(
         "the process that decodes photos did not start",
-        hint=f"try {sys.executable} -P -c 'import fiveshot.data', which says why",
+        hint=f"to see why, run: {sys.executable} -P -c 'import fiveshot.data'",
         code="no_decoder",
     )

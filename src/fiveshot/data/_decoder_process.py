@@ -1,7 +1,7 @@
-"""The processes that photos are decoded in: a quiet one that others are forked from, and those that decode.
+"""The processes that decode photos: one that forks decoders, and the decoders.
 
-This module runs in them alone. A decoder works on bytes from outside, so it may take only so much memory and time,
-whatever the file says. What it sends back is never unpickled: a length, a line of JSON and plain bytes.
+This module runs only in them. A decoder works on untrusted bytes, so its memory and time are limited. Its answer
+is never unpickled: it is a length, a line of JSON and plain bytes.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from fiveshot.data.reduction import Box
 
 Reduction: TypeAlias = "Callable[[Image], Mapping[str, bytes]]"
-"""What makes small things, by name, of a picture where it was decoded; it must be one that can be pickled."""
-MEMORY = 512 << 20  # bytes that decoding a photo may take above what an idle decoder has
+"""Turns a picture into named bytes, in the process that decoded it; it must be picklable."""
+MEMORY = 512 << 20  # bytes that decoding a photo may use in addition to an idle decoder's
 LARGE_MEMORY = 3 << 30  # the same for a large photo; these are decoded one at a time
 LARGE_PIXELS = 25_000_000  # a photo of more is large
-HOLD_SECONDS = 10  # that a picture is held in case more parts of it are asked for
-PROCESSOR_SECONDS = 60  # what ends a decoder that nobody waits for any more
-HEADER = struct.Struct("!QQ")  # bytes of the message, and of the data behind it
-COMMAND = struct.Struct("!cQ")  # to the process that forks: what to do, and a number that goes with it
+HOLD_SECONDS = 10  # how long a picture is held in case more parts of it are requested
+PROCESSOR_SECONDS = 60  # ends a decoder that no caller waits for any more
+HEADER = struct.Struct("!QQ")  # sizes in bytes of the message and of the data after it
+COMMAND = struct.Struct("!cQ")  # to the forking process: a command and its number
 FORK, END = b"F", b"E"
 PROCESS = struct.Struct("!Q")
-TURN_SECONDS, TURN_BYTES = 0.5, 32 << 20  # what several boxes of a picture may take before others have a turn
+TURN_SECONDS, TURN_BYTES = 0.5, 32 << 20  # what one batch of boxes may use before other requests get a turn
 
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """What came of one photo, or of one box of it: what was made of it, or why it cannot be used.
+    """The result for one photo, or for one box of it: the parts, or why it cannot be used.
 
     Parameters
     ----------
     parts : mapping of str to bytes
         What the reduction returned, by name.
     sha256 : str
-        Digest of the encoded photo; empty where it could not be read.
+        Digest of the encoded photo; empty if it could not be read.
     error : ImageError, optional
         Why the photo, or the box, cannot be used.
 
@@ -71,14 +71,14 @@ class Reduced:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a decoder answers: what it made of the photo or of its first boxes, or why the photo cannot be used."""
+    """A decoder's answer: the results for the photo or its first boxes, or why the photo cannot be used."""
 
     made: tuple[Mapping[str, bytes] | ImageError, ...] = ()  # one for the whole photo, or one for each box
     sha256: str = ""
     error: ImageError | None = None
 
     def results(self, asked: int) -> list[Reduced]:
-        """Return one result for each box that was made; of a photo that cannot be used, for all ``asked``."""
+        """Return one result for each box that was made; for a photo that cannot be used, ``asked`` results."""
         if self.error is not None:
             return [Reduced(sha256=self.sha256, error=self.error)] * asked
         return [
@@ -91,20 +91,20 @@ class Answer:
 
 @dataclass(eq=False)
 class Held:
-    """The picture that was decoded last, while more parts of it may be asked for."""
+    """The last decoded picture, kept while more parts of it may be requested."""
 
-    mark: object = None  # what tells it from others
+    mark: object = None  # identifies the picture
     image: Image | None = None
     sha256: str = ""
 
     def drop(self) -> None:
-        """Let it go."""
+        """Release the picture."""
         self.mark, self.image, self.sha256 = None, None, ""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A photo to decode: a file, or the bytes that follow the request; and what to make of it, or of its boxes."""
+    """A photo to decode (a file, or the bytes after the request), and the reduction of it or of its boxes."""
 
     source: FileSource | None
     name: str
@@ -114,13 +114,13 @@ class Request:
     large: bool = False
 
     def answered(self, data: bytes, held: Held) -> Answer:
-        """Return what the reduction makes of the photo, or of as many of its boxes as one turn has time for."""
+        """Return the reduction of the photo, or of as many of its boxes as fit into one batch."""
         sha256 = ""
         try:
             content = _look_of(self.source.path) if self.source is not None else hashlib.sha256(data).digest()
             mark = (self.max_pixels, content)
             if held.mark != mark:
-                held.drop()  # there may not be memory for two
+                held.drop()  # memory may not suffice for two
                 if self.source is not None:
                     data = self.source.read()
                 sha256 = hashlib.sha256(data).hexdigest()
@@ -132,7 +132,7 @@ class Request:
         except (InputError, MemoryError) as error:
             return Answer(sha256=sha256, error=_refused(self.name, error))
         finally:
-            if self.boxes is None:  # of a photo with boxes, more may be asked for soon
+            if self.boxes is None:  # more boxes of the same photo may be requested soon
                 held.drop()
 
     def _made(self, image: Image) -> Iterator[Mapping[str, bytes] | ImageError]:
@@ -142,7 +142,7 @@ class Request:
                 parts = self.reduction(image if box is None else image.crop(box.pixels(image.size)))
                 size += sum(map(len, parts.values()))
                 yield parts
-            except InputError as error:  # decoded, but of a shape that cannot be used
+            except InputError as error:  # decoded, but its shape cannot be used
                 yield _refused(self.name, error)
             if time.process_time() - began > TURN_SECONDS or size > TURN_BYTES:
                 return
@@ -155,7 +155,7 @@ def _refused(name: str, error: InputError | MemoryError) -> ImageError:
 
 
 def _look_of(path: Path) -> object:
-    """Return what changes with a file; nothing that is equal to anything where there is none."""
+    """Return a mark that changes when the file changes; for a missing file, one that equals no other."""
     try:
         found = path.stat()
     except OSError:
@@ -164,9 +164,9 @@ def _look_of(path: Path) -> object:
 
 
 def main(descriptor: int) -> None:
-    """Fork decoders for the process at the other end of this socket, until it ends."""
+    """Fork decoders for the process at the other end of this socket until that process ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they end when the other end does, neither before nor after
+        signal.signal(number, signal.SIG_IGN)  # decoders end when the other process ends, not on a signal
     warnings.simplefilter("ignore")  # about metadata that a viewer would not mention either
     usual_formats()  # before the first fork, so that every decoder has them
     control = socket.socket(fileno=descriptor)
@@ -177,11 +177,11 @@ def main(descriptor: int) -> None:
     finally:
         for process in decoders:
             _end(process)
-        os._exit(0)  # somebody waits for this process, which has nothing to put in order
+        os._exit(0)  # the caller waits for this process, and there is nothing to clean up
 
 
 def _obey(control: socket.socket, decoders: set[int]) -> bool:
-    """Do one thing that is asked for; False when nobody asks any more."""
+    """Carry out one command; return False when the other end has closed."""
     message, descriptors, _, _ = socket.recv_fds(control, COMMAND.size, 1)
     if not message:
         return False
@@ -192,7 +192,7 @@ def _obey(control: socket.socket, decoders: set[int]) -> bool:
             _end(number)
         return True
     warmth = receive(control, number)
-    with suppress(Exception):  # what it needs is imported before the fork; what fails here fails when it is used
+    with suppress(Exception):  # imports what the decoder needs before the fork; an error shows again on use
         pickle.loads(warmth)  # from the process that started this one
     process = os.fork()
     if process == 0:
@@ -227,16 +227,16 @@ def _decode_for(connection: socket.socket) -> None:
                 continue
             limit_memory(LARGE_MEMORY if request.large else MEMORY)
             answer(connection, request.answered(data, held))
-    except BaseException:  # the other end is gone, or memory: there is nothing that could be put right
+    except BaseException:  # the other end is closed or memory ran out: nothing can be repaired
         os._exit(1)
 
 
 def _limits() -> Callable[[int], None]:
-    """Set what a decoder may use, and return what sets its memory and starts its clock."""
+    """Set a decoder's limits, and return a function that sets its memory limit and starts its clock."""
     import resource
 
     level = _address_space()
-    with suppress(OSError):  # when the machine runs out of memory, this process is to go and no other
+    with suppress(OSError):  # if the machine runs out of memory, the system should end this process first
         Path("/proc/self/oom_score_adj").write_text("1000")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -258,7 +258,7 @@ def _within(wanted: int, hard: int) -> int:
 
 
 def _address_space() -> int | None:
-    """Return the bytes of address space that this process has, where the system says (Linux)."""
+    """Return the bytes of address space of this process, or None on other systems than Linux."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
@@ -266,7 +266,7 @@ def _address_space() -> int | None:
 
 
 def receive(connection: socket.socket, size: int, waited: Callable[[], None] | None = None) -> bytearray:
-    """Return exactly so many bytes, or raise ``EOFError``; ``waited`` is called whenever a wait times out."""
+    """Return exactly ``size`` bytes, or raise ``EOFError``; ``waited`` is called whenever a wait times out."""
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:
@@ -284,7 +284,7 @@ def receive(connection: socket.socket, size: int, waited: Callable[[], None] | N
 
 
 def answer(connection: socket.socket, found: Answer, failure: str | None = None) -> None:
-    """Send what came of a photo; a failure is not the photo's fault, but that of the program that asks."""
+    """Send the answer for a photo. A failure is an error of the calling program, not of the photo."""
     facts: dict[str, Any] = {"sha256": found.sha256, "made": []}
     parts: list[bytes] = []
     for one in found.made:

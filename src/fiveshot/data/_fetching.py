@@ -1,7 +1,7 @@
 """Get a named dataset: download its archives, unpack them, count what is there.
 
-Written by hand, since pooch starts a download of gigabytes again from nothing. Here it is resumed where it stopped
-if the server still has the same file, tried again while it gets any further, and refused before it fills the disk.
+pooch is not used because it restarts an interrupted download from the beginning. This code resumes a download if
+the server still has the same file, retries while it makes progress, and refuses one that would fill the disk.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from fiveshot.data.registry import DatasetSpec, Download, dataset_spec, is_publi
 from fiveshot.errors import InputError, StorageError
 from fiveshot.storage import attempting, part_beside
 
-BytesProgress = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server tells
-PIECE = 1 << 17  # small, so that an interrupted download has kept almost all that had arrived
+BytesProgress = Callable[[int, int | None], None]  # bytes so far; total bytes, or None if unknown
+PIECE = 1 << 17  # small, so that an interrupted download keeps almost all bytes that arrived
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
 
 
 class DownloadError(InputError):
-    """A file cannot be downloaded, or is not the one that was published."""
+    """A file cannot be downloaded, or differs from the published file."""
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to wait for a server, and how often to try again without getting any further."""
+class RetryPolicy:
+    """How long to wait for a server, and how often to retry without progress."""
 
     timeout: float = 30.0  # seconds without a byte
     tries: int = 5
@@ -63,9 +63,9 @@ class Fetched:
     Parameters
     ----------
     folder : Path
-        Where it lies.
+        Its folder.
     dataset : ImageDataset
-        What is there; ``dataset.differences`` says where it is not the official one.
+        The images; ``dataset.differences`` lists differences from the official dataset.
 
     Examples
     --------
@@ -86,11 +86,11 @@ class Fetched:
 
 
 def fetch(
-    name: str | DatasetSpec, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
+    name: str | DatasetSpec, root: Path, *, progress: BytesProgress | None = None, retry: RetryPolicy | None = None
 ) -> Fetched:
-    """Download a dataset into ``root/<name>``; one that is there already is only opened.
+    """Download a dataset into ``root/<name>``, or open it if it is already there.
 
-    The archives are removed once they are unpacked. What was interrupted is continued by the next call.
+    The archives are removed after unpacking. The next call resumes an interrupted download.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ def fetch(
     root : Path
         Where to put it.
     progress : callable, optional
-        Told the bytes so far and the bytes in all, which are None where the server does not tell.
-    patience : Patience, optional
+        Called with the bytes so far and the total bytes (None if the server does not tell).
+    retry : RetryPolicy, optional
         How long to wait for a server.
 
     Returns
@@ -111,7 +111,7 @@ def fetch(
     Raises
     ------
     InputError
-        When it is not known, cannot be downloaded or is not the published one.
+        When the dataset is unknown, cannot be downloaded or differs from the published one.
     StorageError
         When it cannot be written.
 
@@ -132,35 +132,35 @@ def fetch(
         raise DownloadError(f"{spec.title} cannot be downloaded", hint=spec.layout_help)
     folder = Path(root) / spec.name
     if not folder.exists():
-        _download_and_unpack(spec, folder, progress, patience)
-    # Official layouts come with their split: no seed has any effect.
+        _download_and_unpack(spec, folder, progress, retry)
+    # Official layouts include a split, so the seed has no effect.
     return Fetched(folder, open_dataset(spec, folder, seed=0))
 
 
 def _download_and_unpack(
-    spec: DatasetSpec, folder: Path, progress: BytesProgress | None, patience: Patience | None
+    spec: DatasetSpec, folder: Path, progress: BytesProgress | None, retry: RetryPolicy | None
 ) -> None:
     root = folder.parent
     with attempting(f"create {root}"):
         root.mkdir(parents=True, exist_ok=True)
     already = set(root.iterdir())
     try:
-        archives = [download(item, root, progress=progress, patience=patience) for item in spec.downloads]
+        archives = [download(item, root, progress=progress, retry=retry) for item in spec.downloads]
     except DownloadError as error:
         hints = (error.hint, spec.layout_help)
         raise DownloadError(error.message, hint=". ".join(hint for hint in hints if hint)) from error
     extract_safely(archives, folder)
-    for archive in set(archives) - already:  # what the user had put there stays
+    for archive in set(archives) - already:  # keep archives that the user put there
         archive.unlink()
 
 
 def download(
-    item: Download, folder: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
+    item: Download, folder: Path, *, progress: BytesProgress | None = None, retry: RetryPolicy | None = None
 ) -> Path:
-    """Download into ``folder`` and return the file; it bears its name only once it is whole and checked.
+    """Download into ``folder`` and return the file. It gets its final name only when it is complete and checked.
 
-    An interrupted download leaves ``<file>.part``, which the next call continues, provided the server still
-    has the same file. A wrong checksum starts over from nothing, once.
+    An interrupted download leaves ``<file>.part``. The next call resumes it if the server still has the same
+    file. After a wrong checksum the download starts again, once.
     """
     target, part = folder / item.file, folder / f"{item.file}.part"
     if target.is_file():
@@ -169,23 +169,21 @@ def download(
             raise DownloadError(message, hint="remove it first")
         return target
     for _ in range(2):
-        _complete(item, part, progress or (lambda done, total: None), patience or Patience())
+        _complete(item, part, progress or (lambda done, total: None), retry or RetryPolicy())
         if is_published(item, part):
             with _writing(part):
                 part.replace(target)
                 _validator_file(part).unlink(missing_ok=True)
             return target
         _discard(part)
-    raise DownloadError(
-        f"{item.url} does not give the published file (size or checksum differ, twice); nothing was kept"
-    )
+    raise DownloadError(f"{item.url} is not the published file (size or checksum differ, twice); nothing was kept")
 
 
-def _complete(item: Download, part: Path, progress: BytesProgress, patience: Patience) -> None:
+def _complete(item: Download, part: Path, progress: BytesProgress, retry: RetryPolicy) -> None:
     failures, furthest = 0, _size(part)
     while True:
         try:
-            return _continue(item, part, progress, patience.timeout)
+            return _continue(item, part, progress, retry.timeout)
         except StorageError:
             raise
         except urllib.error.HTTPError as error:
@@ -197,21 +195,21 @@ def _complete(item: Download, part: Path, progress: BytesProgress, patience: Pat
             reason = error
         failures = 0 if _size(part) > furthest else failures + 1
         furthest = max(furthest, _size(part))
-        if failures >= patience.tries:
+        if failures >= retry.tries:
             raise DownloadError(
                 f"cannot download {item.url}: {reason}",
-                hint=f"what has arrived is kept in {part}, so try the same command again later",
+                hint=f"repeat the command later; it resumes from {part}",
             ) from reason
-        time.sleep(patience.pause * 2 ** max(0, failures - 1))
+        time.sleep(retry.pause * 2 ** max(0, failures - 1))
 
 
 def _continue(item: Download, part: Path, progress: BytesProgress, timeout: float) -> None:
-    """Ask for what is missing and append it; raise when the connection ends early."""
+    """Request the missing bytes and append them; raise if the connection ends early."""
     done, validator = _resumable(item, part)
     headers = {"User-Agent": "fiveshot", "Accept-Encoding": "identity"}
     if done:
         headers["Range"] = f"bytes={done}-"
-        if validator:  # the server sends the whole file instead when it has changed
+        if validator:  # if the file has changed, the server sends all of it
             headers["If-Range"] = validator
     try:
         response = urllib.request.urlopen(urllib.request.Request(item.url, headers=headers), timeout=timeout)
@@ -222,14 +220,14 @@ def _continue(item: Download, part: Path, progress: BytesProgress, timeout: floa
         if done != _range(error.headers.get("Content-Range"))[1]:
             _discard(part)  # longer than the file: not a part of it
             raise ConnectionError("the file on the server has changed") from error
-        return  # all of it had arrived
+        return  # all bytes have arrived
     with response:
         start, total = 0, response.headers.get("Content-Length")
         if response.status == http.client.PARTIAL_CONTENT:
             start, total = _range(response.headers.get("Content-Range"))
             if start != done:
                 _discard(part)
-                raise ConnectionError(f"asked for the bytes from {done}, got those from {start}")
+                raise ConnectionError(f"requested bytes from {done}, received bytes from {start}")
         _receive(response, part, start, None if total is None else int(total), progress)
 
 
@@ -240,7 +238,7 @@ def _receive(
         free = shutil.disk_usage(part.parent).free
         if total is not None and total - start > free:
             raise StorageError(
-                f"{part.parent} has {free:,} bytes free, but {total - start:,} are still to come", hint="make room"
+                f"{part.parent} has {free:,} bytes free, but {total - start:,} are needed", hint="free some space"
             )
         _validator_file(part).write_text(_validator(response) or "", "utf-8")
         file = part.open("ab" if start else "wb", buffering=0)
@@ -258,11 +256,11 @@ def _receive(
 
 
 def _resumable(item: Download, part: Path) -> tuple[int, str | None]:
-    """Return how much of a part to keep, and what identifies the file it is a part of."""
+    """Return how many bytes of a partial file to keep, and the validator of the file on the server."""
     file = _validator_file(part)
     validator = file.read_text("utf-8") if file.is_file() else ""
     if not validator and not (item.md5 or item.sha256):
-        return 0, None  # nothing would tell if the two halves were of different files
+        return 0, None  # we could not detect two halves of different files
     return _size(part), validator or None
 
 
@@ -290,18 +288,17 @@ def _discard(part: Path) -> None:
 
 
 def _writing(part: Path) -> AbstractContextManager[None]:
-    hint = "make room or choose another folder, then repeat the command: it continues from there"
+    hint = "free some space or choose another folder, then repeat the command: it resumes"
     return attempting(f"write {part}", hint=hint)
 
 
 def extract_safely(archives: Sequence[Path], folder: Path, limits: ArchiveLimits = ARCHIVE_LIMITS) -> None:
     """Unpack the plain files of archives into one new folder, all of them or none.
 
-    The checks are those of ``fiveshot.data.archives.open_archive``. Permissions, owners and times in
-    an archive are ignored.
+    It makes the same checks as ``fiveshot.data.archives.open_archive``. It ignores permissions, owners and times.
     """
     if folder.exists():
-        raise StorageError(f"{folder} exists already", hint="remove it, or choose another place")
+        raise StorageError(f"{folder} exists already", hint="remove it, or choose another folder")
     temporary = part_beside(folder)
     with attempting(f"write {folder}"):
         temporary.mkdir()
@@ -325,14 +322,14 @@ def _streams(archive: Path, limits: ArchiveLimits) -> Iterator[tuple[str, IO[byt
                 for name, info in zip_members(archive, packed, limits):
                     yield name, packed.open(info)
             return
-        # "r|": from start to end, so that a compressed tar is decompressed once and never stored.
+        # "r|" reads from start to end, so a compressed tar is decompressed once and never stored.
         with (
             decompressed(archive, limits) as plain,
             tarfile.open(fileobj=plain, mode="r|", tarinfo=StrictTarInfo) as tar,
         ):
             for name, member in tar_members(archive, tar, limits):
                 yield name, cast("IO[bytes]", tar.extractfile(member))  # all of them are plain files
-            while plain.read(CHUNK):  # past the last member: where a compressed file keeps its checksum
+            while plain.read(CHUNK):  # a compressed file has its checksum after the last member
                 pass
 
 

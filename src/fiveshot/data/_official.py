@@ -1,4 +1,4 @@
-"""Datasets in the layouts they are published in: a reader and a specification of each."""
+"""Datasets in their published layouts: a reader and a specification for each."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CUB200_HELP = (
 def read_cub200(path: Path) -> ImageDataset | None:
     """Read the official text files; the images lie in images/, or in train/ and test/ in any image format.
 
-    The images are listed in the order of their ids *as strings* (1, 10, 100, ...), which is how the
-    published few-shot code lists them, and so decides which five of a class come first.
+    The images are sorted by their ids *as strings* (1, 10, 100, ...), as in the published few-shot code.
+    This order decides which five images of a class come first.
     """
     tree = tree_with(path, "images.txt")
     if tree is None or any(name not in tree.files for name in CUB200_TABLES):
@@ -119,7 +119,7 @@ def _official_cifar100(folder: Path) -> ImageDataset:
     content = {}
     for name, md5 in CIFAR100_CHECKSUMS.items():
         file = folder / name
-        # These files are pickles, which can run anything: only the published bytes are opened.
+        # These files are pickles, which can run any code: only files with the published checksum are opened.
         if not file.is_file() or not is_published(Download(url="", file=name, md5=md5), file):
             raise InputError(
                 f"{folder} is incomplete or damaged", hint="get it again with: fiveshot data fetch cifar100"
@@ -177,14 +177,14 @@ CIFAR100 = DatasetSpec(
 TRAIN_TABLE, TEST_TABLE = "split/train.csv", "split/test.csv"
 TABLE_COLUMNS = ("filename", "label")
 MINIIMAGENET_HELP = (
-    "miniImageNet has no official address, and the split of few-shot learning is another one. Expected the folder "
+    "miniImageNet has no official address, and few-shot learning uses another split. Expected the folder "
     "that CEC links to (images/*.jpg with split/train.csv and split/test.csv of filename,label), or "
     "train/<synset>/*.jpg and test/<synset>/*.jpg as in the lists of Tao et al."
 )
 
 
 def read_miniimagenet(path: Path) -> ImageDataset | None:
-    """Read CEC's layout; the classes are the synsets in their order, which is that of the official lists."""
+    """Read CEC's layout; the classes are the sorted synsets, as in the official lists."""
     tree = tree_with(path, TRAIN_TABLE)
     if tree is None:
         return None
@@ -221,16 +221,16 @@ MINIIMAGENET = DatasetSpec(
 
 IMAGENET_R_FOLDER = "imagenet-r"
 IMAGENET_R_HELP = (
-    "Its authors say at https://github.com/hendrycks/imagenet-r where to get imagenet-r.tar. "
-    f"Expected its folder {IMAGENET_R_FOLDER}/<synset>/*.jpg, of which a fifth is held out for testing; or "
-    "train/<synset>/*.jpg and test/<synset>/*.jpg of a copy that others split, to compare with them."
+    "https://github.com/hendrycks/imagenet-r says where to get imagenet-r.tar. "
+    f"Expected its folder {IMAGENET_R_FOLDER}/<synset>/*.jpg (a fifth is held out for testing), or "
+    "train/<synset>/*.jpg and test/<synset>/*.jpg of a copy with a published split."
 )
 
 
 def read_imagenet_r(path: Path) -> ImageDataset | None:
     """Read the official folder, which has no split: a fifth of every class, drawn with seed 0, is held out.
 
-    Copies that are split already (``train/``, ``test/``) are read as any class folders are.
+    Copies that are already split (``train/``, ``test/``) are read like any class folders.
     """
     folder = path / IMAGENET_R_FOLDER
     return open_images(folder, seed=0) if folder.is_dir() else None
@@ -245,17 +245,18 @@ CARS_TEST_LABELS = "cars_test_annos_withlabels.mat"
 CARS_HELP = (
     "The address of Stanford Cars is dead; get the images from one of the mirrors "
     "named 'Stanford Cars Dataset' on Kaggle, and the development kit (cars_meta.mat, cars_train_annos.mat, "
-    "cars_test_annos_withlabels.mat) from where the mirror points to. Expected cars_train/*.jpg, cars_test/*.jpg "
-    "and devkit/ with those three files; or cars_annos.mat beside car_ims/*.jpg; or train/<class>/*.jpg and "
+    "cars_test_annos_withlabels.mat) from the address that the mirror names. Expected cars_train/*.jpg, "
+    "cars_test/*.jpg and devkit/ with those three files; or cars_annos.mat next to car_ims/*.jpg; or "
+    "train/<class>/*.jpg and "
     "test/<class>/*.jpg."
 )
 LabeledCar = tuple[StoredSource, int]  # an image and its class, counted from 1
 
 
 def read_cars(path: Path) -> ImageDataset | None:
-    """Read the official annotations: cars_annos.mat, or the development kit beside two image folders."""
+    """Read the official annotations: cars_annos.mat, or the development kit next to two image folders."""
     one, kit = tree_with(path, CARS_LABELS), tree_with(path, CARS_TRAIN_LABELS)
-    # Mirrors add cars_annos.mat without the images that it lists.
+    # Some mirrors have cars_annos.mat but not the images that it lists.
     if one is not None and (kit is None or any(name.startswith("car_ims/") for name in one.files)):
         return _cars_from_one_file(one)
     return None if kit is None else _cars_from_devkit(kit, open_tree(path))
@@ -277,7 +278,7 @@ def _cars_from_devkit(kit: Tree, tree: Tree) -> ImageDataset:
             f"{tree.where} has no {CARS_TEST_LABELS}, and cars_test_annos.mat comes without the classes",
             hint=CARS_HELP,
         )
-    # Wherever the folder is: mirrors hold cars_train/cars_train/*.jpg.
+    # Find the folder at any depth: mirrors hold cars_train/cars_train/*.jpg.
     paths = {"/".join(PurePosixPath(name).parts[-2:]): source for name, source in tree.files.items()}
 
     def listed(where: Tree, file: str, folder: str) -> list[LabeledCar]:
@@ -291,7 +292,7 @@ def _cars_from_devkit(kit: Tree, tree: Tree) -> ImageDataset:
 
 
 def _matlab_column(tree: Tree, file: str, variable: str, fields: Sequence[str] = ()) -> Any:
-    """Return a variable of a MATLAB file as an array, of records where fields are named."""
+    """Return a variable of a MATLAB file as an array; with ``fields``, as an array of records."""
     from scipy.io import loadmat
 
     if file not in tree.files:

@@ -1,4 +1,4 @@
-"""Read tar and zip archives member by member: plain files only, no way out of the folder, no links, no bombs."""
+"""Read tar and zip archives safely: plain files only, no paths outside the folder, no links, no bombs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _OPENERS: dict[bytes, Callable[[Path], object]] = {
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """The most an archive may hold; far above any image dataset, far below what hurts."""
+    """Limits on an archive: far above any image dataset, far below what does harm."""
 
     members: int = 5_000_000
     member_bytes: int = 2048 * MIB
     total_bytes: int = 1024 * 1024 * MIB
     ratio: float = 100.0  # unpacked to packed; photographs are near 1, bombs beyond 1,000
-    ratio_from: int = 256 * MIB  # a small archive of flat drawings may compress as well as it likes
+    ratio_from: int = 256 * MIB  # the ratio of smaller archives is not limited: flat drawings compress very well
 
 
 ARCHIVE_LIMITS = ArchiveLimits()
@@ -73,7 +73,7 @@ def checked_name(archive: Path, name: str) -> str:
 
 
 class Meter:
-    """Adds up what an archive unpacks to and refuses as soon as a limit is passed."""
+    """Adds up the unpacked size of an archive, and refuses it as soon as a limit is exceeded."""
 
     def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
         self._archive = archive
@@ -83,7 +83,7 @@ class Meter:
         self._total = 0
 
     def member(self, name: str, size: int) -> None:
-        """Count one member of the declared size, before anything of it is unpacked."""
+        """Count one member of the declared size before it is unpacked."""
         self._members += 1
         if self._members > self._limits.members:
             refuse(self._archive, f"more than {self._limits.members:,} members, at {name!r}")
@@ -111,7 +111,7 @@ def is_archive(path: Path) -> bool:
 
 
 def is_zip(path: Path) -> bool:
-    """Tell a zip from a tar by its first bytes, whatever its name says."""
+    """Tell a zip from a tar by its first bytes, not by its name."""
     return _first_bytes(path).startswith(b"PK")
 
 
@@ -123,7 +123,7 @@ def decompressed(path: Path, limits: ArchiveLimits) -> Iterator[IO[bytes]]:
 
 
 class TemporaryTar:
-    """A compressed tar, unpacked into a nameless temporary file: it goes with the process, however that ends."""
+    """A compressed tar, unpacked into an unnamed temporary file that vanishes when the process ends."""
 
     def __init__(self, path: Path, limits: ArchiveLimits) -> None:
         self.file = cast("IO[bytes]", tempfile.TemporaryFile(buffering=0))  # noqa: SIM115 lives as long as this
@@ -135,7 +135,7 @@ class TemporaryTar:
                     write_all(self.file, chunk)
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Return bytes from the middle, also while other threads and forked processes do."""
+        """Return bytes at an offset; safe with other threads and forked processes."""
         if hasattr(os, "pread"):
             return os.pread(self.file.fileno(), size, offset)
         with self._lock:  # Windows, which does not fork
@@ -155,7 +155,7 @@ class _Metered:
 
 
 def _opener(path: Path) -> Callable[[Path], object]:
-    """Return what opens a tar, by its first bytes and whatever its name says."""
+    """Return the function that opens a tar, chosen by its first bytes, not by its name."""
     first = _first_bytes(path)
     return next((opener for magic, opener in _OPENERS.items() if first.startswith(magic)), io.FileIO)
 
@@ -173,11 +173,11 @@ def write_all(file: IO[bytes], chunk: bytes) -> None:
 
 
 class StrictTarInfo(tarfile.TarInfo):
-    """A tar entry that takes an unreadable header for damage, where tarfile takes it for the end."""
+    """A tar entry that reports an unreadable header as damage; tarfile treats it as the end."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
-        """Return the next entry; only the mark that ends every tar ends it."""
+        """Return the next entry; only a proper end mark ends the tar."""
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined] # missing in the stubs
@@ -205,7 +205,7 @@ class Archive:
         with damage_reported(self.path, name):
             if isinstance(member, zipfile.ZipInfo):
                 with _zip_handle(self, os.getpid()).open(member) as file:
-                    # In pieces up to the declared size: a member that lies about it cannot fill the memory.
+                    # Read in pieces up to the declared size: a member with a false size cannot fill the memory.
                     return b"".join(iter(lambda: file.read(CHUNK), b""))
             if self.unpacked is not None:
                 data = self.unpacked.read_at(member.offset_data, member.size)
@@ -261,7 +261,7 @@ def zip_members(path: Path, file: zipfile.ZipFile, limits: ArchiveLimits) -> Ite
 
 @contextmanager
 def damage_reported(path: Path, member: str | None = None) -> Iterator[None]:
-    """Turn what a damaged or missing archive raises into an error that names it."""
+    """Turn the exceptions of a damaged or missing archive into an error that names it."""
     where = str(path) if member is None else f"member {member!r} of {path}"
     try:
         yield
@@ -289,5 +289,5 @@ def _index(path: Path, limits: ArchiveLimits, _changed: int, _size: int) -> Arch
 
 @lru_cache(maxsize=16)
 def _zip_handle(archive: Archive, _process: int) -> zipfile.ZipFile:
-    # One per process: a forked worker that shared it would share its position in the file.
+    # One handle per process: forked workers would share its position in the file.
     return zipfile.ZipFile(archive.path)

@@ -91,7 +91,7 @@ class ImageDataset:
     train, test : ImageSplit
         Its images.
     differences : tuple of str
-        In words, where it departs from what was expected.
+        Differences from what was expected, in words.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def restrict(dataset: ImageDataset, classes: Sequence[int]) -> ImageDataset:
     (('C', 'A'), ('a', 'c'), [1, 0])
     """
     if len(set(classes)) != len(classes):
-        raise InputError(f"classes {list(classes)} name one of them twice")
+        raise InputError(f"classes {list(classes)} contain a class twice")
     if not all(0 <= label < len(dataset.class_names) for label in classes):
         raise InputError(f"classes {list(classes)} must lie between 0 and {len(dataset.class_names) - 1}")
     renumbered = np.full(len(dataset.class_names), -1, dtype=np.int64)
@@ -204,7 +204,7 @@ def hold_out(
 
 
 def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
-    """Return the one error that lists the first bad images, counts them all and offers the way out.
+    """Return one error that lists the first bad images, counts all of them and says what to do.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
 
 
 def bad_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
-    """Return a line for each of the first bad images, and one that counts the rest.
+    """Return a line for each of the first bad images, and a line with the number of the others.
 
     >>> bad_lines([BadImage(f"cat/{number}.jpg", "the file is empty") for number in range(3)], shown=1)
     ['  cat/0.jpg: the file is empty', '  and 2 more']
@@ -243,14 +243,14 @@ def bad_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
 def check_images(
     sources: Iterable[ImageSource], *, skip_bad: bool, max_pixels: int = MAX_PIXELS
 ) -> tuple[NDArray[np.int64], tuple[BadImage, ...]]:
-    """Decode every image and tell the good ones from the bad ones.
+    """Decode every image and separate the good images from the bad ones.
 
     Parameters
     ----------
     sources : iterable of ImageSource
         The images.
     skip_bad : bool
-        Whether bad images are only listed; otherwise any is an error.
+        Whether to list bad images; otherwise a bad image is an error.
     max_pixels : int
         The most pixels that a good image may have.
 
@@ -297,7 +297,7 @@ def check_dataset(
     dataset : ImageDataset
         The dataset.
     skip_bad : bool
-        Whether bad images are left out, and the dataset notes how many; otherwise any is an error.
+        Whether to leave out bad images, with a note in the dataset; otherwise a bad image is an error.
     max_pixels : int
         The most pixels that a good image may have.
 
@@ -306,7 +306,7 @@ def check_dataset(
     dataset : ImageDataset
         The dataset without its bad images.
     bad : tuple of BadImage
-        These images.
+        The bad images.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Decode an image as a person sees it: upright, in color, on white.
 
-Everything that a file claims is checked here before a decoder may believe it. ``decode_bytes`` is the one call in
-which decoders work on bytes from outside.
+The size and the format of a file are checked here before it is decoded. ``decode_bytes`` is the only function in
+which decoders work on untrusted bytes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_PIXELS = 178_956_970
-"""The largest image that ``decode`` takes unless told otherwise, in pixels: where PIL itself refuses.
+"""The default limit of ``decode``, in pixels; the same as PIL's own limit.
 
 Examples
 --------
 >>> MAX_PIXELS > 13_000 * 13_000
 True
 """
-# A closed list of what photographs come in: each decoder is one more that a hostile file can try. Left out are
-# formats that start other programs (EPS runs Ghostscript) and those decoded while they are opened (ICO).
+# A fixed list of photo formats: every further decoder is one more target for hostile files. It leaves out formats
+# that start other programs (EPS runs Ghostscript) and formats that are decoded on opening (ICO).
 FORMATS = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "PNG": (".png",),
@@ -42,18 +42,18 @@ FORMATS = {
     "HEIF": (".heic", ".heif", ".hif"),
     "AVIF": (".avif",),
 }
-"""The formats that are read, as PIL calls them, and how the names of their files end."""
+"""The supported formats, as PIL names them, and their file suffixes."""
 ALLOWED = "JPEG, PNG, WebP, GIF, BMP, TIFF, MPO, HEIC, AVIF"
 TILE = 512  # pixels of a side
-# What a TIFF's tile or strip may hold beyond the image itself: writers pad small images to tiles of usual sizes.
+# A TIFF's tile or strip may be larger than the image: writers pad small images to tiles of usual sizes.
 LARGEST_PADDING = 2048 * 2048  # pixels
 _SIXTEEN_BITS = "PNG"
 _SILENCE = Lock()
 _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 _ORIENTATION = 274  # the EXIF tag
 _WIDTH, _LENGTH, _TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 256, 257, 322, 323, 278  # TIFF tags
-_ONE_STRIP = 2**32 - 1  # as TIFF says that all rows lie in one strip
-# Photos of phones: both formats lie in one kind of container, ISO/IEC 23008-12, and their brands tell them apart.
+_ONE_STRIP = 2**32 - 1  # TIFF's value for "all rows in one strip"
+# Phone photos: both formats use the container of ISO/IEC 23008-12 and differ in its brands.
 _BRANDS = {
     "AVIF": (b"avif", b"avis"),
     "HEIF": (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"),
@@ -69,14 +69,14 @@ def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
 
     The EXIF orientation is applied, transparency becomes white, deep grayscale is scaled to 8 bits (NaN and
     infinite pixels are black), and an animation or a multi-page file shows its first frame. The size is checked
-    before any pixel is decoded. It takes up to 8 bytes a pixel, and what the format's own decoder needs.
+    before any pixel is decoded. Decoding takes up to 8 bytes a pixel, plus what the format's own decoder needs.
 
     Parameters
     ----------
     source : ImageSource
         The image.
     max_pixels : int
-        The most pixels it may have; beyond that, PIL's own ``Image.MAX_IMAGE_PIXELS`` holds too.
+        The most pixels it may have. PIL's own ``Image.MAX_IMAGE_PIXELS`` applies as well.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
     Raises
     ------
     ImageError
-        When it cannot be read, is too large, damaged, or in a format that is not read.
+        When it cannot be read, is too large or damaged, or has an unsupported format.
 
     Examples
     --------
@@ -100,33 +100,34 @@ def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
 
 
 def decode_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Image:
-    """Do what ``decode`` does for bytes: from here on only decoders work, on nothing but these bytes."""
-    # Warnings are about metadata that a viewer would not mention either. Filters are those of the whole process:
-    # threads that put them back in turns would leave them wrong. So one thread of a process decodes at a time.
+    """Decode bytes as ``decode`` does: from here on, decoders work only on these bytes."""
+    # The warnings are about metadata that does not matter to a viewer. Warning filters are global to the process,
+    # and threads that restore them in turns would leave them wrong. So only one thread of a process decodes at a
+    # time.
     with _SILENCE, warnings.catch_warnings(action="ignore"):
         try:
             image = _opened(data, name, max_pixels)
             image.load()
-            _check_size(image, name, max_pixels)  # HEIC may turn out larger than it said
-            image = _upright(image)  # under the same name, so that the one before can go
+            _check_size(image, name, max_pixels)  # a HEIC can be larger than its header says
+            image = _upright(image)  # the same variable, so that the earlier image is freed
             return _rgb(image)
         except ImageError:
             raise
-        except InputError as error:  # ours, about pixels that no picture can be made of
+        except InputError as error:  # our own, for pixels that are not usable
             raise ImageError(name, str(error)) from error
         except MemoryError as error:
             raise needs_memory(name) from error
-        except Exception as error:  # decoders raise whatever comes to hand on damaged data
+        except Exception as error:  # decoders raise many kinds of exceptions on damaged data
             raise ImageError(name, f"damaged or truncated ({error})") from error
 
 
 def needs_memory(name: str) -> ImageError:
-    """Return the error for a photo whose decoder asks for more memory than there is, or than it may have."""
-    return ImageError(name, "too large: decoding it takes more memory than it may", code="image_too_large")
+    """Return the error for a photo whose decoder needs more memory than it may use."""
+    return ImageError(name, "too large: decoding it needs more memory than allowed", code="image_too_large")
 
 
 def nothing(image: Image) -> dict[str, bytes]:
-    """Return nothing of a picture: the reduction for those who ask only whether a photo can be decoded."""
+    """Return no parts: the reduction that only checks whether a photo can be decoded."""
     return {}
 
 
@@ -144,7 +145,7 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Image:
     except UnidentifiedImageError as error:
         if phone is not None:
             raise ImageError(name, "damaged or truncated") from error
-        raise ImageError(name, f"not a photo in a format that is read ({ALLOWED})") from error
+        raise ImageError(name, f"not a photo in a supported format ({ALLOWED})") from error
     except Image.DecompressionBombError as error:
         reason = f"too large: the limit is {max_pixels:,} pixels"
         raise ImageError(name, reason, code="image_too_large") from error
@@ -161,9 +162,9 @@ def _check_size(image: Image, name: str, max_pixels: int) -> None:
 
 
 def _check_parts(image: Any, name: str) -> None:
-    """Refuse a TIFF whose tiles or strips are larger than the image: the decoder makes room for a whole one."""
+    """Refuse a TIFF whose tiles or strips are larger than the image: the decoder allocates a whole one."""
     tags = image.tag_v2
-    width, height = tags[_WIDTH], tags[_LENGTH]  # as stored: the orientation may exchange the picture's own
+    width, height = tags[_WIDTH], tags[_LENGTH]  # as stored; the orientation may swap the picture's sides
     rows = tags.get(_ROWS_PER_STRIP, _ONE_STRIP)
     parts = [(tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)), (width, 0 if rows == _ONE_STRIP else rows)]
     most = max(LARGEST_PADDING, (width + 16) * (height + 16))  # tiles are multiples of 16 pixels
@@ -176,7 +177,7 @@ def _check_parts(image: Any, name: str) -> None:
 
 
 def _phone_format(data: bytes) -> str | None:
-    """Tell by the brands in the first box of a file, ISO/IEC 14496-12: ``length ftyp major version brands``."""
+    """Return HEIF or AVIF by the first box, ISO/IEC 14496-12: ``length ftyp major version brands``."""
     if data[4:8] != b"ftyp":
         return None
     box = data[: min(int.from_bytes(data[:4], "big"), 256)]
@@ -186,15 +187,16 @@ def _phone_format(data: bytes) -> str | None:
 
 @cache
 def _reads(phone: str) -> bool:
-    """Tell whether a format of phones can be read here, and make it ready.
+    """Tell whether a phone format can be read here, and set up its decoder.
 
-    One thread decodes: others would take the memory that one photo may have, and all photos wait for all cores.
+    Only one thread decodes: more threads would use up a photo's memory limit, and photos are decoded in parallel
+    anyway.
     """
     if phone == "AVIF":
         plugin = import_module("PIL.AvifImagePlugin") if is_installed("PIL.AvifImagePlugin") else None
         if plugin is None or not plugin.SUPPORTED:
             return False
-        vars(plugin)["DEFAULT_MAX_THREADS"] = 1  # a setting that Pillow's types do not know
+        vars(plugin)["DEFAULT_MAX_THREADS"] = 1  # a setting that Pillow's types do not declare
         return True
     if not is_installed("pillow_heif"):
         return False
@@ -207,7 +209,7 @@ def _reads(phone: str) -> bool:
 
 @cache
 def usual_formats() -> tuple[str, ...]:
-    """Return those of the usual formats that this build of Pillow has; no other plug-in of Pillow is imported."""
+    """Return the usual formats that this build of Pillow supports; imports no other Pillow plug-in."""
     from PIL import Image
 
     for plugin in ("Bmp", "Gif", "Jpeg", "Mpo", "Png", "Tiff", "WebP"):
@@ -222,7 +224,7 @@ def _upright(image: Image) -> Image:
         if image.getexif().get(_ORIENTATION) not in range(2, 9):
             return image  # exif_transpose would return a copy
         return ImageOps.exif_transpose(image)
-    except Exception:  # unreadable EXIF data says nothing about the orientation
+    except Exception:  # unreadable EXIF data: treat the image as upright
         return image
 
 
@@ -236,7 +238,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_tiles(image: Image, made: Callable[[Image], Image]) -> Image:
-    """Return the image in RGB, made of one tile after the other: all copies in between are small."""
+    """Return the image in RGB, converted tile by tile so that intermediate copies are small."""
     from PIL import Image
 
     result = Image.new("RGB", image.size)
@@ -259,8 +261,8 @@ def _on_white(image: Image) -> Image:
 
 
 def _black_and_white(image: Image) -> tuple[float, float]:
-    """Return the values of deep grayscale that are shown as black and as white."""
-    import numpy as np  # for deep grayscale alone, which few photos are
+    """Return the values of deep grayscale that become black and white."""
+    import numpy as np  # needed only for deep grayscale, which is rare
 
     if image.mode.startswith("I;16"):
         return 0.0, 65535.0
@@ -269,12 +271,12 @@ def _black_and_white(image: Image) -> tuple[float, float]:
     if not ends:
         raise InputError("every pixel is NaN or infinite")
     low, high = float(np.min(ends)), float(np.max(ends))
-    # Integers of 32 bits hold what fits: 8 bits, or 16. Where the file has 16, PIL may show it as "I" too.
+    # 32-bit integers usually hold values of 8 or 16 bits; PIL may also open a 16-bit file as "I".
     usual = (1.0,) if image.mode == "F" else (65535.0,) if image.format == _SIXTEEN_BITS else (255.0, 65535.0)
     for white in usual:
         if low >= 0 and high <= white:
             return 0.0, white
-    # Otherwise the format says nothing about black and white: the darkest and lightest pixel are.
+    # Otherwise the format does not define black and white: use the darkest and the lightest pixel.
     return low, high
 
 

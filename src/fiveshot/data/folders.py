@@ -1,4 +1,4 @@
-"""Any folder or archive of images, one folder per class, is a dataset; and the files in such places, by name."""
+"""Read a dataset from a folder or archive with one folder of images per class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fiveshot.data.sources import ArchiveSource, FileSource, StoredSource
 from fiveshot.errors import InputError, counted, some_of
 
 SPLITS = ("train", "test")
-MODEL_FILES = frozenset({"model.toml", "classes.sqlite"})  # what every model has, and no folder of photos
+MODEL_FILES = frozenset({"model.toml", "classes.sqlite"})  # every model has these files; folders of photos do not
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
 
@@ -30,9 +30,9 @@ def open_images(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
     path : Path
         The folder or archive.
     seed : int
-        Draws the test images where there is no test split.
+        Seed for drawing the test images if there is no test split.
     holdout : float
-        Share of every class that becomes the test split then.
+        Share of every class that becomes the test split in that case.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def is_image(name: str) -> bool:
 
 
 def other_suffixes(names: Iterable[str]) -> Counter[str]:
-    """Count by suffix the files that are not images by name.
+    """Count the files whose suffix is not that of an image, by suffix.
 
     >>> other_suffixes(["1.jpg", "2.MOV", "3.mov", "notes"])
     Counter({'.mov': 2, 'no suffix': 1})
@@ -115,7 +115,7 @@ def other_suffixes(names: Iterable[str]) -> Counter[str]:
 
 
 def unread(names: Iterable[str]) -> str:
-    """Say in brackets which files are not images by name.
+    """Return a note in brackets about the files whose suffix is not that of an image.
 
     >>> unread(["notes.txt"]), unread([])
     (' (seen: 1 .txt)', '')
@@ -125,7 +125,7 @@ def unread(names: Iterable[str]) -> str:
 
 
 def _unwrapped(tree: Tree) -> Tree:
-    """Step into the folders that archives are usually packed in: birds/train/... is train/..."""
+    """Enter the single top folder that archives usually have: birds/train/... becomes train/..."""
     images = [name.split("/") for name in tree.files if is_image(name)]
     tops = {parts[0] for parts in images}
     if len(tops) == 1 and not tops & set(SPLITS) and all(len(parts) > 2 for parts in images):
@@ -143,7 +143,7 @@ def _by_class(images: Mapping[str, StoredSource], prefix: str) -> dict[str, list
 
 
 def _left_out(tree: Tree, prefixes: Sequence[str]) -> Iterator[str]:
-    """Say what was found and not used: a photo in a format we do not read must not vanish silently."""
+    """Yield notes on files that were found but not used, so that no photo is ignored silently."""
     inside = {n for n in tree.files if any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes)}
     stray = [name for name in tree.files if is_image(name) and name not in inside]
     if stray:
@@ -163,7 +163,7 @@ class Tree:
     files: Mapping[str, StoredSource]
 
     def below(self, folder: str) -> Tree:
-        """Return what lies in a folder of the tree, named relative to it ("" is the tree itself)."""
+        """Return the files in a folder of the tree, named relative to it ("" is the tree itself)."""
         start = f"{folder}/" if folder else ""
         return Tree(
             self.where / folder,
@@ -175,7 +175,7 @@ class Tree:
         )
 
     def source(self, name: str) -> StoredSource:
-        """Return a file that an annotation lists; a missing one is found out when it is read."""
+        """Return a file that an annotation lists; a missing file is detected on reading."""
         return self.files.get(name) or FileSource(self.where / name, name)
 
     def text(self, name: str, *, hint: str = "") -> str:
@@ -234,10 +234,9 @@ def _split_archives(folder: Path) -> Iterator[tuple[str, ArchiveSource]]:
 
 
 def walk(top: Path, but: Collection[Path] = ()) -> Iterator[str]:
-    """Yield the names of the files below a folder, one folder after the other.
+    """Yield the names of the files below a folder, folder by folder.
 
-    Those that are hidden are left out, and so are folders that are models of ours, and those in ``but``, unless
-    one of them is the folder itself.
+    Hidden files, model folders of fiveshot and the folders in ``but`` are left out. ``top`` itself is always read.
     """
     seen = {path.resolve() for path in but} - {top.resolve()}
     for folder, folders, files in os.walk(top, followlinks=True):
@@ -246,14 +245,14 @@ def walk(top: Path, but: Collection[Path] = ()) -> Iterator[str]:
         if real in seen or (below != "." and all(name in files for name in MODEL_FILES)):
             folders[:] = []
             continue
-        seen.add(real)  # a link back up would otherwise be followed for ever
+        seen.add(real)  # a link to a parent folder would otherwise loop for ever
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         start = "" if below == "." else f"{below}/"
         yield from (start + name for name in sorted(files) if not is_hidden(name))
 
 
 def without_models(names: Iterable[str]) -> list[str]:
-    """Return the names of files that lie in no folder which is a model of ours.
+    """Return the names of files that are not inside a model folder.
 
     >>> without_models(["owl/1.jpg", "birds/model.toml", "birds/classes.sqlite", "birds/base/statistics"])
     ['owl/1.jpg']
@@ -265,10 +264,10 @@ def without_models(names: Iterable[str]) -> list[str]:
 
 
 def is_model(folder: Path) -> bool:
-    """Tell whether a folder is a model of ours, which holds no photos."""
+    """Tell whether a folder is a fiveshot model; models hold no photos to read."""
     return all((folder / name).is_file() for name in MODEL_FILES)
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a file or one of its folders is one that people do not see."""
+    """Tell whether a file or one of its folders is hidden."""
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))

@@ -1,6 +1,6 @@
-"""What is made of a photo where it is decoded: a part of it, the squares that a network takes, small copies.
+"""Reduce a decoded photo: cut out a part, scale it to a network's input squares, make small copies.
 
-Processes that decode import this, so it needs Pillow alone.
+The decoder processes import this module, so it depends only on Pillow.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from fiveshot.errors import InputError, is_number
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Detectors round: a box may reach so far over the edge, in pixels or as a share of the side, and is cut off there.
+# Detectors round, so a box may cross the edge by this much (in pixels, or as a share of the side). It is clipped.
 _PIXELS_OVER, _SHARE_OVER = 2.0, 0.01
-EXAMPLE = "give x,y,width,height of the part, as 40,60,200,150 in pixels or 0.1,0.2,0.5,0.5 as shares"
+EXAMPLE = "give x,y,width,height of the part, such as 40,60,200,150 in pixels or 0.1,0.2,0.5,0.5 as shares"
 THUMBNAIL = 128  # pixels of the longer side
-LONGEST_SIDE = 100  # times the short one: the center crop of a longer strip shows nothing of it
+LONGEST_SIDE = 100  # times the short side; the center crop of a longer strip shows almost nothing
 INNER = 0.75  # of the center crop's side
-# Several views of a photo, averaged, say more than one. Of two, one sees all of the photo, also what lies outside
-# the center crop, and one looks closely; docs/how-to/backbone.md says how they were chosen.
+# The average of several views describes a photo better than one view. With two views, one shows the whole photo,
+# also outside the center crop, and one shows the center closely. docs/how-to/backbone.md says how they were
+# chosen.
 VIEWS: dict[int, tuple[str, ...]] = {
     1: ("center",),
     2: ("whole", "inner"),
     4: ("whole", "inner", "center", "mirrored center"),
 }
-# How a copy of a photo is encoded: the first way that is not much larger than the file that came.
+# Encodings for the copy of a photo: the first whose result is not much larger than the original file is used.
 ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
     ("JPEG", {"quality": 95, "subsampling": 0}),
     ("PNG", {"compress_level": 6}),  # drawings and flat pictures
@@ -44,28 +45,28 @@ _QUALITY = 80
 # The parts of a JPEG file that hold the picture: tables, the size, the intervals. All others are metadata.
 _JPEG_TABLES, _JPEG_SIZE, _JPEG_PIXELS = (b"\xff\xdb", b"\xff\xc4", b"\xff\xdd"), b"\xff\xc0", b"\xff\xda"
 _JFIF = re.compile(rb"\xff\xe0\0\x10JFIF\0.{7}\0\0", re.DOTALL)  # without a preview
-_JPEG_MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")  # that ends the pixels
-_TRIES = 10  # of a random crop
+_JPEG_MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")  # the marker after the pixels
+_TRIES = 10  # attempts to draw a random crop
 PixelBox = tuple[int, int, int, int]  # top, left, height, width
 
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle in a photo as people see it, upright: its left upper corner, its width and its height.
+    """A rectangle in an upright photo: its upper left corner, its width and its height.
 
-    Four numbers of at most 1 are shares of the photo's sides; others are pixels.
+    If all four numbers are at most 1, they are shares of the photo's sides; otherwise they are pixels.
 
     Parameters
     ----------
     x, y : float
-        The left upper corner, counted from the left upper corner of the photo.
+        The upper left corner, measured from the upper left corner of the photo.
     width, height : float
         The size; both above zero.
 
     Raises
     ------
     InputError
-        With the code ``bad_box`` where a number is NaN or infinite, or the box is empty.
+        With the code ``bad_box`` when a number is not finite, or the box is empty.
 
     Examples
     --------
@@ -85,16 +86,16 @@ class Box:
 
     def __post_init__(self) -> None:
         if not all(is_number(value) and math.isfinite(value) for value in self.values):
-            raise bad_box(f"the box {self} has a number that is NaN, infinite or none at all")
+            raise bad_box(f"the box {self} has a number that is not finite")
         for name, value in zip(("x", "y", "width", "height"), self.values, strict=True):
-            # Plain numbers, whatever library they come from: they go into JSON.
+            # Convert to plain Python numbers, because they go into JSON.
             object.__setattr__(self, name, int(value) if is_number(value, whole=True) else float(value))
         if self.width <= 0 or self.height <= 0:
             raise bad_box(f"the box {self} is empty")
 
     @classmethod
     def parse(cls, text: str) -> Box:
-        """Return the box that a text such as ``40,60,200,150`` stands for."""
+        """Return the box for a text such as ``40,60,200,150``."""
         try:
             numbers = [_number(part) for part in text.split(",")]
         except ValueError:
@@ -121,7 +122,7 @@ class Box:
         return all(abs(value) <= 1 + _SHARE_OVER for value in self.values)
 
     def pixels(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
-        """Return left, top, right and bottom in a picture of this size; a box that reaches out is refused."""
+        """Return left, top, right and bottom in a picture of this size; refuse a box that lies outside of it."""
         found = []
         for start, length, side in zip(self.values[:2], self.values[2:], size, strict=True):
             scale = side if self.in_shares else 1
@@ -150,7 +151,7 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True)
 class Squares:
-    """Scales and crops a photo to squares: so many views of it.
+    """Scales and crops a photo to squares, one for each view.
 
     ``center``: the short side becomes ``resize`` pixels long, the long one in proportion (rounded down), and the
     center is cut out. ``inner``: the same with three quarters of that square's side. ``whole``: the whole photo,
@@ -182,11 +183,11 @@ class Squares:
         return squares
 
     def part(self, picture: Image, part: str) -> Image:
-        """Return a square of a part of a picture: ``center``, ``inner`` or ``whole``."""
+        """Return the square for one part of a picture: ``center``, ``inner`` or ``whole``."""
         return _resized(picture, *self.scaled(picture.size, part), self.size, self.interpolation)
 
     def scaled(self, sides: tuple[int, int], part: str) -> tuple[int, int]:
-        """Return how long both sides of a picture are made before the square is cut out of its center.
+        """Return the width and height to which a picture is scaled before its center square is cut out.
 
         >>> Squares(size=224, resize=256).scaled((500, 375), "center")
         (341, 256)
@@ -238,7 +239,7 @@ class RandomSquare:
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5  # probability of mirroring left and right
-    whole: float = 0.0  # probability of the whole photo, squeezed, in the place of a crop
+    whole: float = 0.0  # probability of the whole photo, squeezed, instead of a crop
 
     def __call__(self, picture: Image) -> list[Image]:
         """Return one random view of a picture in RGB."""
@@ -246,7 +247,8 @@ class RandomSquare:
 
         check_shape(picture.size)
         mode = Resampling[self.interpolation.upper()]
-        rng = random.Random(" ".join(map(str, self.draw)))  # a text is hashed: near numbers draw unlike views
+        # A text is hashed, so similar numbers give unrelated views.
+        rng = random.Random(" ".join(map(str, self.draw)))
         if self.squash is not None:
             picture = picture.resize((self.squash, self.squash), mode)
         width, height = picture.size
@@ -259,7 +261,7 @@ class RandomSquare:
 
 @dataclass(frozen=True)
 class Whole:
-    """The whole photo, made smaller where its short side is longer than asked for.
+    """The whole photo, scaled down if its short side is longer than ``short_side``.
 
     >>> import PIL.Image
     >>> made = Whole(short_side=50)(PIL.Image.new("RGB", (500, 100)))
@@ -283,25 +285,27 @@ class Whole:
             width, height = (max(1, round(side * self.short_side / short)) for side in image.size)
             image = image.resize((width, height), Resampling.BICUBIC)
         if 3 * image.width * image.height > MAX_PHOTO_BYTES:
-            raise InputError(f"too large to be kept as it is: {image.width} x {image.height}", code="too_large")
+            raise InputError(
+                f"too large to keep without scaling: {image.width} x {image.height}", code="too_large"
+            )
         return {"size": b"%d %d" % image.size, "pixels": image.tobytes()}
 
     @staticmethod
     def size(said: bytes) -> tuple[int, int]:
-        """Return width and height of what the size says."""
+        """Return width and height from the ``size`` part."""
         width, height = said.split()
         return int(width), int(height)
 
 
 def usable(image: Image) -> dict[str, bytes]:
-    """Return nothing of a picture: the reduction for those who ask only whether a photo can be used."""
+    """Return no parts: the reduction that only checks whether a photo can be used."""
     check_shape(image.size)
     return {}
 
 
 @dataclass(frozen=True)
 class PixelsAndCopies:
-    """What is made of a photo where it is decoded: pixels for the network, and copies that are kept.
+    """Reduces a photo to the pixels for the network and, optionally, copies to keep.
 
     >>> import PIL.Image
     >>> made = PixelsAndCopies(Squares(size=8, resize=8), thumbnail=True)(PIL.Image.new("RGB", (500, 250)))
@@ -311,10 +315,10 @@ class PixelsAndCopies:
 
     squares: Squares | RandomSquare
     thumbnail: bool = False
-    copy_of: int | None = None  # bytes of the file that came, where a copy without metadata is kept
+    copy_of: int | None = None  # size in bytes of the original file; None: keep no copy
 
     def __call__(self, image: Image) -> dict[str, bytes]:
-        """Return ``pixels`` and, where they are asked for, ``thumbnail`` and ``copy``."""
+        """Return ``pixels`` and, if requested, ``thumbnail`` and ``copy``."""
         made = {"pixels": b"".join(view.tobytes() for view in self.squares(image))}
         if self.thumbnail:
             made["thumbnail"] = thumbnail(image)
@@ -340,14 +344,14 @@ def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
 
     small = ImageOps.exif_transpose(image).convert("RGB")
     small.thumbnail((size, size), Image.Resampling.LANCZOS)
-    clean = Image.frombytes("RGB", small.size, small.tobytes())  # pixels alone: no EXIF, no place, no profile
+    clean = Image.frombytes("RGB", small.size, small.tobytes())  # pixels only: no EXIF, no location, no profile
     buffer = io.BytesIO()
     clean.save(buffer, "JPEG", quality=_QUALITY, optimize=True)
     return buffer.getvalue()
 
 
 def is_thumbnail(data: bytes, size: int = THUMBNAIL) -> bool:
-    """Tell whether a file is built as ``thumbnail`` builds one: a small JPEG of one picture and nothing else.
+    """Tell whether a file could come from ``thumbnail``: a small JPEG with one picture and nothing else.
 
     >>> import PIL.Image
     >>> small = thumbnail(PIL.Image.new("RGB", (500, 250)))
@@ -375,9 +379,10 @@ def is_thumbnail(data: bytes, size: int = THUMBNAIL) -> bool:
 
 
 def clean_copy(image: Image, size: int) -> bytes:
-    """Return the picture upright, without metadata, and at most twice the ``size`` of the file that came.
+    """Return the picture upright, without metadata, with at most twice the ``size`` of the original file.
 
-    A copy of up to 256 kB is never too large. Where no encoding is so small, the picture is halved until one is.
+    A copy of up to 256 kB is never too large. If every encoding is too large, the picture is halved until one
+    fits.
 
     >>> from PIL import Image
     >>> drawing = Image.new("RGB", (4000, 3000), "red")
@@ -393,17 +398,16 @@ def clean_copy(image: Image, size: int) -> bytes:
             bare.save(buffer, kind, **options)
             if buffer.tell() <= max(GROWTH * size, SMALL_COPY):
                 return buffer.getvalue()
-        # A format that packs far better, or noise made to grow: fewer pixels, so that the limit holds.
+        # The original was compressed much better, or it is hostile noise: use fewer pixels to keep the limit.
         bare = bare.resize((max(1, bare.width // 2), max(1, bare.height // 2)), Image.Resampling.LANCZOS)
 
 
 def _resized(picture: Image, width: int, height: int, side: int, interpolation: str) -> Image:
-    """Return the center of a picture that is resized to ``width`` and ``height``: a square of this side.
+    """Resize a picture to ``width`` and ``height``, and return its center square of this side.
 
-    Rows are resized and cropped before columns are. So no picture in between is larger than the photo or, with
-    the longest shape that is allowed, than 35 MB. Pillow in one call does the same, but from release 13 on
-    begins with the columns where that is faster. The two orders round differently, and pixels must not depend
-    on the release.
+    Rows are resized and cropped before columns. So no intermediate picture is larger than the photo or, with the
+    longest allowed shape, 35 MB. Pillow could do the same in one call, but from release 13 on it starts with the
+    columns if that is faster. The two orders round differently, and pixels must not depend on the release.
     """
     from PIL.Image import Resampling
 
@@ -414,7 +418,7 @@ def _resized(picture: Image, width: int, height: int, side: int, interpolation: 
 
 
 def check_shape(size: tuple[int, int]) -> None:
-    """Refuse a strip so long that its center shows nothing of it."""
+    """Refuse a strip that is so long that its center shows almost nothing."""
     short, long = sorted(size)
     if long > LONGEST_SIDE * short:
         raise InputError(

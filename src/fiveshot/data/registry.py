@@ -17,7 +17,7 @@ from fiveshot.data.sources import FileSource
 from fiveshot.errors import InputError, counted
 from fiveshot.plugins import load_plugins, same_origin, unknown_or_unloaded
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # what can stand in a path and in the name of a protocol
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # usable in a path and in a protocol's name
 _registered: dict[str, DatasetSpec] = {}
 
 
@@ -30,11 +30,11 @@ class Download:
     url : str
         Where it is.
     file : str
-        What to call it.
+        File name on disk.
     md5, sha256 : str, optional
-        Its checksums, where they were published.
+        Its published checksums, if any.
     size : int, optional
-        Its size in bytes, where it was published.
+        Its published size in bytes, if any.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Download:
 
 
 def is_published(item: Download, file: Path) -> bool:
-    """Compare a file with the published size and checksums, as far as there are any; empty is never right."""
+    """Tell whether a file has the published size and checksums, if any; an empty file never has."""
     size = file.stat().st_size
     if size == 0 or (item.size is not None and size != item.size):
         return False
@@ -65,9 +65,9 @@ def is_published(item: Download, file: Path) -> bool:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A dataset known by name: :func:`~fiveshot.data.register_dataset` makes it so.
+    """A dataset known by name; :func:`~fiveshot.data.register_dataset` adds one.
 
-    One that stands in ``fiveshot.data._official`` is found by itself.
+    Specifications in ``fiveshot.data._official`` are found automatically.
 
     Parameters
     ----------
@@ -78,9 +78,9 @@ class DatasetSpec:
     classes, train_count, test_count : int
         The official counts.
     reader : callable
-        Gets a path and returns the dataset in its official layout, or None where that is not there.
+        Takes a path and returns the dataset in its official layout, or None if the path does not have that layout.
     layout_help : str
-        Tells how to lay the files out and, for a dead address, where to get them.
+        Says how to arrange the files and, if the official address is dead, where to get them.
     downloads : tuple of Download
         What to download.
 
@@ -103,7 +103,7 @@ class DatasetSpec:
 
 
 def count_differences(spec: DatasetSpec, dataset: ImageDataset) -> tuple[str, ...]:
-    """Say in words where a dataset's counts are not the official ones."""
+    """Return the differences between a dataset's counts and the official ones, in words."""
     counts = (
         ("class", len(dataset.class_names), spec.classes),
         ("training image", len(dataset.train), spec.train_count),
@@ -115,12 +115,12 @@ def count_differences(spec: DatasetSpec, dataset: ImageDataset) -> tuple[str, ..
 
 
 def dataset_specs() -> MappingProxyType[str, DatasetSpec]:
-    """Return every known dataset by name: those of this package, and those that were registered.
+    """Return all known datasets by name: those of this package and the registered ones.
 
     Returns
     -------
     mapping of str to DatasetSpec
-        It cannot be changed.
+        A read-only mapping.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def register_dataset(spec: DatasetSpec) -> None:
     Raises
     ------
     InputError
-        When the name cannot be used, or is taken by a dataset whose reader comes from another file.
+        When the name is not valid, or belongs to a dataset whose reader comes from another file.
 
     Examples
     --------
@@ -154,10 +154,10 @@ def register_dataset(spec: DatasetSpec) -> None:
     >>> unregister_dataset("garden")
     """
     if not isinstance(spec, DatasetSpec):
-        raise InputError(f"a dataset is registered by its DatasetSpec, not by {spec!r}")
+        raise InputError(f"register_dataset needs a DatasetSpec, not {spec!r}")
     if not NAME.fullmatch(spec.name):
         hint = "use letters, digits, '-' and '_': 'my-garden'"
-        raise InputError(f"{spec.name!r} cannot name a dataset", hint=hint)
+        raise InputError(f"{spec.name!r} is not a valid name for a dataset", hint=hint)
     known = dataset_specs().get(spec.name)
     if known is not None and (spec.name in package_specs() or not same_origin(known.reader, spec.reader)):
         taken = f"the name {spec.name!r} is taken by a dataset of {known.reader.__module__}"
@@ -166,7 +166,7 @@ def register_dataset(spec: DatasetSpec) -> None:
 
 
 def unregister_dataset(name: str) -> None:
-    """Take a registered dataset away again.
+    """Remove a registered dataset.
 
     Parameters
     ----------
@@ -182,16 +182,16 @@ def unregister_dataset(name: str) -> None:
     --------
     >>> unregister_dataset("cub200")
     Traceback (most recent call last):
-    fiveshot.errors.InputError: 'cub200' is not a registered dataset; those of the package stay
+    fiveshot.errors.InputError: 'cub200' is not a registered dataset; built-in datasets cannot be removed
     """
     if name not in _registered:
-        raise InputError(f"{name!r} is not a registered dataset", hint="those of the package stay")
+        raise InputError(f"{name!r} is not a registered dataset", hint="built-in datasets cannot be removed")
     del _registered[name]
 
 
 @cache
 def package_specs() -> MappingProxyType[str, DatasetSpec]:
-    """Return the datasets of this package by name: all that stand in ``fiveshot.data._official``."""
+    """Return the datasets of this package by name: all in ``fiveshot.data._official``."""
     from fiveshot.data import _official
 
     specs = {spec.name: spec for spec in vars(_official).values() if isinstance(spec, DatasetSpec)}
@@ -199,7 +199,7 @@ def package_specs() -> MappingProxyType[str, DatasetSpec]:
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """Return what is known about a dataset, or say which names there are."""
+    """Return the specification of a dataset; the error for an unknown name lists the known ones."""
     if name not in dataset_specs():
         load_plugins()
     specs = dataset_specs()
@@ -223,12 +223,12 @@ def open_dataset(name: str | DatasetSpec, root: Path, *, seed: int, holdout: flo
     Returns
     -------
     ImageDataset
-        The images; its ``differences`` say where it is not the official one.
+        The images; its ``differences`` list differences from the official dataset.
 
     Raises
     ------
     InputError
-        When the dataset is not known, or not there.
+        When the dataset is unknown, or not found.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def open_dataset(name: str | DatasetSpec, root: Path, *, seed: int, holdout: flo
 
 
 def _has_class_folders(place: Path, spec: DatasetSpec) -> bool:
-    """Whether to read a place as class folders; the many folders of a data directory are not classes."""
+    """Tell whether a folder holds class folders; a data directory with many datasets does not."""
     if is_archive(place) or (place / "train").is_dir() or split_archive(place, "train"):
         return True
     return place.is_dir() and sum(entry.is_dir() for entry in place.iterdir()) == spec.classes

@@ -16,7 +16,7 @@ from fiveshot.data.sources import read_regular
 from fiveshot.errors import InputError, some_of
 
 _FILE = re.compile(r"^(session|test)_(\d+)\.txt$")
-# The shots of Tao et al. (CVPR 2020), which CEC and most work since have: a line each, session by session.
+# The shots of Tao et al. (CVPR 2020), also used by CEC and most later work: one per line, session by session.
 LISTS = Path(__file__).parent / "lists"
 
 
@@ -29,7 +29,7 @@ class SessionLists:
     train : tuple of tuple of str
         Per session the training images: paths, or indices written as digits.
     test : tuple of tuple of str
-        Per session the test images of its own classes; empty where there are no such lists.
+        Per session the test images of its own classes; empty if there are no test lists.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class SessionLists:
 
 
 def read_session_lists(folder: Path) -> SessionLists:
-    """Read ``session_1.txt`` ... and, where present, ``test_1.txt`` ... from a folder.
+    """Read ``session_1.txt`` ... and, if present, ``test_1.txt`` ... from a folder.
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ def official_shots(dataset: str) -> tuple[str, ...]:
     known = sorted(file.stem for file in LISTS.glob("*.txt"))
     if dataset not in known:
         raise InputError(
-            f"there are no official lists of shots for {dataset!r}",
-            hint=f"there are some for {', '.join(known)}; draw the shots, or give lists with --sessions",
+            f"{dataset!r} has no official lists of shots",
+            hint=f"only {', '.join(known)} have them; draw the shots, or give lists with --sessions",
         )
     return _lines(LISTS / f"{dataset}.txt")
 
@@ -107,9 +107,9 @@ def official_shots(dataset: str) -> tuple[str, ...]:
 def match_names(lists: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[NDArray[np.int64], ...]:
     """Return for each list the positions of its entries in ``names``, in list order.
 
-    A path matches a name with the same class folder and file, whatever the folders before them and the
-    extension are. An index matches the name that ends in that number (``train/29774``), never a position:
-    in a part of the dataset the positions mean other images.
+    A path matches a name with the same class folder and file; parent folders and the extension do not matter.
+    An index matches the name that ends in that number (``train/29774``), never a position, because
+    positions differ in a part of the dataset.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def match_names(lists: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[N
     Returns
     -------
     tuple of ndarray of int64
-        Positions, a list's in its own order.
+        Positions, in the order of each list.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def _keys(name: str) -> Iterator[str]:
-    """Yield what an entry may call an image: class and file, the file alone, or a number."""
+    """Yield the keys that an entry may use for an image: class and file, the file alone, or a number."""
     *folders, stem = _parts(name)
     if folders:
         yield f"{folders[-1]}/{stem}"

@@ -1,6 +1,6 @@
-"""Where an image's bytes come from: a file, a member of an archive, or memory.
+"""Sources of an image's bytes: a file, a member of an archive, or memory.
 
-This is the one place where photos are read, for every command: regular files only, and none that is too large.
+Every command reads photos through this module. It reads only regular files, and none that is too large.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class ImageError(InputError):
 
 
 class ImageSource(Protocol):
-    """An image that has a stable relative name and can be read, also after a trip to another process.
+    """An image with a stable relative name that can be read, also in another process.
 
     Examples
     --------
-    Anything with these two is one:
+    Any object with these two members is a source:
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -93,11 +93,12 @@ class ImageSource(Protocol):
 def read_regular(path: Path, *, limit: int = MAX_PHOTO_BYTES) -> bytes:
     """Return the bytes of a regular file of at most ``limit`` bytes; ``OSError`` or ``ImageError`` otherwise.
 
-    A pipe, a device or a folder, or a link to one, is refused at once: opening one could wait for ever.
+    A pipe, a device, a folder or a link to one is refused without opening it, because opening could block for
+    ever.
     """
     with open_regular(path, limit) as file:
         data = file.read(limit + 1)
-    if len(data) > limit:  # a file that grows, or one of a kind that does not tell its size
+    if len(data) > limit:  # the file grew, or its kind does not report its size
         raise _too_large(path, len(data), limit)
     return data
 
@@ -106,7 +107,7 @@ def read_regular(path: Path, *, limit: int = MAX_PHOTO_BYTES) -> bytes:
 def open_regular(path: Path, limit: int = sys.maxsize) -> Iterator[io.BufferedReader]:
     """Open a regular file of at most ``limit`` bytes; anything else is refused at once, as by ``read_regular``."""
     _check_status(path, path.stat(), limit)
-    # What lies there may have changed since. A pipe opened like this does not wait either.
+    # The file may have changed since the check. With these flags, opening a pipe does not block either.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
         _check_status(path, os.fstat(file.fileno()), limit)
@@ -153,7 +154,7 @@ class FileSource:
     name: str
 
     def check(self) -> None:
-        """Refuse, without opening it, what is not a regular file or is too large."""
+        """Refuse a file that is not regular or is too large, without opening it."""
         with self._named():
             _check_status(self.path, self.path.stat(), MAX_PHOTO_BYTES)
 
@@ -163,10 +164,10 @@ class FileSource:
             return read_regular(self.path)
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of the file, which is never in memory as a whole."""
+        """Return the SHA-256 of the file, read in chunks."""
         found = hashlib.sha256()
         with self._named(), open_regular(self.path, MAX_PHOTO_BYTES) as file:
-            for _ in range(0, MAX_PHOTO_BYTES, _CHUNK):  # a file may grow meanwhile
+            for _ in range(0, MAX_PHOTO_BYTES, _CHUNK):  # bounded, because a file may grow meanwhile
                 if not (chunk := file.read(_CHUNK)):
                     break
                 found.update(chunk)
@@ -213,7 +214,7 @@ class ArchiveSource:
 
     def read(self) -> bytes:
         """Return the bytes of the member."""
-        from fiveshot.data.archives import open_archive  # those who decode do not need it
+        from fiveshot.data.archives import open_archive  # decoder processes do not need it
 
         try:
             archive = open_archive(self.archive)
@@ -249,7 +250,7 @@ class ArraySource:
     name: str
 
     def read(self) -> bytes:
-        """Return the image as BMP: a header before the pixels as they are."""
+        """Return the image as BMP: a header, then the unchanged pixels."""
         from PIL import Image
 
         buffer = io.BytesIO()
@@ -257,7 +258,7 @@ class ArraySource:
         return buffer.getvalue()
 
     def digest(self) -> bytes:
-        """Return a SHA-256 of shape and pixels: much faster than that of the BMP."""
+        """Return a SHA-256 of shape and pixels; this is much faster than hashing the BMP."""
         found = hashlib.sha256(str(self.array.shape).encode())
         found.update(self.array.tobytes())
         return found.digest()
@@ -265,7 +266,7 @@ class ArraySource:
 
 @dataclass(frozen=True)
 class BytesSource:
-    """An encoded image in memory, as an upload or a database gives it.
+    """An encoded image in memory, such as an upload or a database entry.
 
     Parameters
     ----------
@@ -285,7 +286,7 @@ class BytesSource:
     name: str
 
     def read(self) -> bytes:
-        """Return the bytes as they were given."""
+        """Return the bytes unchanged."""
         return self.data
 
 

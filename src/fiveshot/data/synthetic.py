@@ -1,8 +1,8 @@
-"""Material that needs no download: seeded Gaussian classes as feature vectors, and drawn photos of things.
+"""Example data without a download: feature vectors of Gaussian classes, and drawn pictures of things.
 
-Gaussian classes have the structure that calibration relies on. They come in families: within one the means are
-close *and* the covariances are alike, so a class seen five times can borrow the covariance of base classes with
-similar means.
+Gaussian classes have the structure that calibration relies on. They come in families: within a family the means
+are close *and* the covariances are similar. So a class with five shots can borrow the covariance of base classes
+with similar means.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def gaussian_parameters(
     seed : int
         Decides the distributions.
     n_families : int, optional
-        Number of families; one for every ten classes unless given.
+        Number of families; by default one for every ten classes.
     separation : float
-        About how far two means of one family are apart; two families are about twice as far.
+        Approximate distance between two means of one family; two families are about twice as far apart.
     rank : int
         Number of directions along which a family varies most.
     spread : float
@@ -80,7 +80,7 @@ def gaussian_parameters(
     noise : float
         Standard deviation along every axis.
     perturbation : float
-        How much of a class's directions is its own, from 0 (a family shares one covariance) to 1.
+        How much the directions of a class differ from its family's, from 0 (one shared covariance) to 1.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def gaussian_parameters(
     rank = min(rank, n_features)
     _check(n_classes, n_features, n_families, perturbation)
     rng = np.random.default_rng([seed, 0])
-    # Dealt in turn, so that the first half of the classes already shows every family.
+    # Families are assigned in turn, so that the first half of the classes already contains every family.
     families = np.arange(n_classes, dtype=np.int64) % n_families
     length = separation / np.sqrt(2 * n_features)
     centers = 2 * length * rng.standard_normal((n_families, n_features))
@@ -124,7 +124,7 @@ def gaussian_classes(
 ) -> tuple[Features, Labels, Features, Labels]:
     """Draw training and test features with labels 0, 1, ..., class by class in label order.
 
-    The distributions depend on the seed and the shape alone: asking for more images per class keeps them.
+    The distributions depend only on the seed and the shape, not on the number of images per class.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ def gaussian_classes(
     train_per_class, test_per_class : int
         How many vectors of each class.
     seed : int
-        Decides everything.
+        Random seed.
     **distribution
-        What else :func:`gaussian_parameters` takes.
+        Further arguments of :func:`gaussian_parameters`.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def _check(n_classes: int, n_features: int, n_families: int, perturbation: float
 def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]:
     """Draw ``learn/<thing>/``, ``test/<thing>/`` and ``strange/`` into a new folder; return how many of each part.
 
-    The folder is there with all pictures, or not at all. One that holds these pictures already stays as it is.
+    The folder appears with all pictures or not at all. A folder that already holds these pictures stays unchanged.
 
     >>> import tempfile
     >>> draw_samples(Path(tempfile.mkdtemp()) / "samples", seed=0)
@@ -225,13 +225,13 @@ def _draw_parts(top: Path, rng: np.random.Generator) -> None:
 def _draw_all(folder: Path, name: str, count: int, rng: np.random.Generator) -> None:
     folder.mkdir(parents=True)
     for number in range(1, count + 1):
-        encoded = io.BytesIO()  # PIL overlooks that a disk took only a part of what it wrote
+        encoded = io.BytesIO()  # PIL does not notice when a disk accepts only a part of what it writes
         _picture(name, rng).save(encoded, "JPEG", quality=90)
         (folder / f"{number}.jpg").write_bytes(encoded.getvalue())
 
 
 def _picture(name: str, rng: np.random.Generator) -> Image:
-    """Draw a thing at a random place, size and angle before a random background."""
+    """Draw a thing with a random position, size and angle on a random background."""
     from PIL import Image, ImageDraw
 
     noise = rng.integers(110, 240, (4, 4, 3), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Feature vectors: how photos become them; a set with provenance in one file; extraction; the embedded packs."""
+"""Feature vectors: compute them from photos, store them with their provenance, and load the embedded packs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_featu
 if TYPE_CHECKING:
     from fiveshot.features._extraction import Extraction, bare_rate, extract, extracted_features
     from fiveshot.features._npz import load_npz
-    from fiveshot.features._seeing import (
+    from fiveshot.features.job import (
+        CacheKey,
+        ExtractionSettings,
+        FeatureCache,
+        default_cache_folder,
+        open_labeled_images,
+    )
+    from fiveshot.features.seeing import (
         Keep,
         PhotoVector,
         Seen,
@@ -20,13 +27,6 @@ if TYPE_CHECKING:
         embed,
         see_batches,
         see_photos,
-    )
-    from fiveshot.features.job import (
-        CacheKey,
-        ExtractionSettings,
-        FeatureCache,
-        default_cache_folder,
-        open_labeled_images,
     )
 
 __all__ = [
@@ -56,8 +56,8 @@ __all__ = [
     "see_photos",
 ]
 
-# Imported when it is asked for: recognizing a photo needs no extraction.
-_MODULES = ("_seeing", "_npz", "job", "_extraction")
+# Imported on first use: recognizing a photo needs no extraction.
+_MODULES = ("seeing", "_npz", "job", "_extraction")
 
 
 def __getattr__(name: str) -> Any:

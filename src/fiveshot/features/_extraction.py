@@ -1,4 +1,4 @@
-"""Run an extraction: find its result in the cache, or compute the parts that are missing and join all."""
+"""Run an extraction: find its result in the cache, or compute the missing parts and join all parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.data import BadImage, ImageDataset, Photo, bad_images_error
 from fiveshot.errors import StorageError
-from fiveshot.features._seeing import bad_photos, see_batches
 from fiveshot.features.feature_set import ARRAYS, FeatureSet
 from fiveshot.features.job import (
     CacheKey,
@@ -30,12 +29,13 @@ from fiveshot.features.job import (
     open_labeled_images,
 )
 from fiveshot.features.parts import ImageBatch, PartFolder, Range, gaps, join_parts, work_folder
+from fiveshot.features.seeing import bad_photos, see_batches
 from fiveshot.storage import FilePath, atomic_path, make_folder, require_writable
 from fiveshot.work import Progress
 
-PARTS = "partial"  # folder of the cache where finished parts are kept until all are
-INDEX = "index"  # folder of the cache that tells which files have which contents
-KEPT = 16  # states of the same files that are remembered
+PARTS = "partial"  # cache folder for finished parts of an unfinished extraction
+INDEX = "index"  # cache folder that maps files to their contents
+KEPT = 16  # how many states of the same files are remembered
 BLOCK = 64  # images that a thread reads at a time
 
 
@@ -52,18 +52,18 @@ class Stages:
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """Features and how they came about; ``seconds`` and ``stages`` are about the images computed this time.
+    """Features and how they were computed; ``seconds`` and ``stages`` cover only the images computed in this run.
 
     Parameters
     ----------
     features : FeatureSet
-        Mapped from the file, or in memory where there is none.
+        Mapped from the file, or in memory if there is no file.
     path : pathlib.Path or None
-        Where they are kept.
+        Their file.
     images : int
         Number of images, bad ones included.
     computed : int
-        Images of this run; the others were finished before.
+        Images computed in this run; the others were already done.
     bad : tuple of BadImage
         Images that were left out.
     runtime : str or None
@@ -98,9 +98,9 @@ class Extraction:
 
     @property
     def kept_path(self) -> Path:
-        """The file, where there is one."""
+        """The file; an error if the features are only in memory."""
         if self.path is None:
-            raise StorageError("these features are in memory only", hint="give a cache or an output file")
+            raise StorageError("these features are only in memory", hint="give a cache or an output file")
         return self.path
 
     @property
@@ -112,8 +112,9 @@ class Extraction:
     def forward_rate(self) -> float | None:
         """Images per second if the forward passes had run one after another without waiting for images.
 
-        It comes from the time spent inside them in this very run. On a CPU each runs on a core of its own, so
-        this is the bare rate as far as the other cores' decoding does not slow down the memory they share.
+        It is computed from the time spent in the forward passes of this run. On a CPU each pass has its own core,
+        so this is the rate of the network alone, except that decoding on other cores may slow down the shared
+        memory.
         """
         forward = self.stages.forward / self.streams
         return self.computed / forward if self.computed and forward else None
@@ -130,34 +131,34 @@ def extract(
 ) -> Extraction:
     """Compute the features of all images of a dataset, or find them in the cache.
 
-    Finished parts are kept every few seconds, in the cache or beside ``out``. A run after a kill checks that
-    their images have not changed and computes the rest. The vectors never are in memory together: they are
-    mapped from ``out`` or from the cache, and read into memory only where neither is given.
+    Finished parts are saved every few seconds, in the cache or next to ``out``. After an interruption, the next
+    run checks that their images have not changed and computes the rest. The vectors are mapped from ``out`` or
+    from the cache. They are all in memory only if neither is given.
 
     Parameters
     ----------
     dataset : ImageDataset
         The images; the result is in their order.
     embedder : Embedder
-        What turns photos into vectors.
+        Turns photos into vectors.
     settings : ExtractionSettings, optional
-        How to go about it.
+        Settings of the extraction.
     out : str or path, optional
         A feature file to write.
     cache : FeatureCache, optional
-        Where results are kept, and found again.
+        Cache of finished features.
     progress : callable, optional
         Gets the number of images done and in all.
 
     Returns
     -------
     Extraction
-        The features, where they are, and how long it took.
+        The features, their file, and the time it took.
 
     Raises
     ------
     InputError
-        When images cannot be decoded: one error lists them all.
+        When images cannot be decoded; one error lists all of them.
     StorageError
         When a file cannot be written.
 
@@ -205,20 +206,20 @@ def extracted_features(
     cache: FeatureCache | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the cached feature file of images; it is made where it is missing.
+    """Return the cached feature file of images; compute it if it is missing.
 
     Parameters
     ----------
     images : str, path or ImageDataset
         A folder or an archive of class folders, or a dataset.
     spec : BackboneSpec, optional
-        The backbone; the embedded one unless given.
+        The backbone; by default the embedded one.
     settings : ExtractionSettings, optional
-        How to go about it.
+        Settings of the extraction.
     seed, holdout
-        Draw test images where there is no test split: see :func:`open_labeled_images`.
+        Used to draw test images if there is no test split: see :func:`open_labeled_images`.
     cache : FeatureCache, optional
-        The default one unless given.
+        By default the user's cache.
     progress : callable, optional
         Gets the number of images done and in all.
 
@@ -253,7 +254,7 @@ def _through_cache(job: ExtractionJob, cache: FeatureCache, progress: Progress) 
     if found is not None:
         return found
     with work_folder(cache.folder / PARTS / job.listing_key.digest) as folder:
-        # Another process may have finished the same work while this one waited for the folder.
+        # Another process may have finished the same work while we waited for the folder.
         found = _find(job, cache, readers=0)
         if found is not None:
             return found
@@ -267,8 +268,8 @@ def _through_cache(job: ExtractionJob, cache: FeatureCache, progress: Progress) 
 def _computed(
     job: ExtractionJob, progress: Progress, folder: Path, place: Callable[[str], Path]
 ) -> tuple[Extraction, str]:
-    """Compute what is missing in ``folder`` and write the file to the ``place`` of these contents."""
-    runtime = job.embedder.runtime  # makes it ready, before the clock starts
+    """Compute the parts that are missing in ``folder``, and write the feature file."""
+    runtime = job.embedder.runtime  # loads the network before the clock starts
     began = time.perf_counter()
     store = PartFolder(folder, job)
     computed, stages = _compute_parts(job, store, progress)
@@ -298,10 +299,10 @@ def _computed(
 
 
 def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) -> tuple[int, Stages]:
-    """Compute what the usable parts in ``store`` do not cover, keep it there, and return for how many images.
+    """Compute and save what the usable parts in ``store`` do not cover; return how many images were computed.
 
-    Unless bad images are to be skipped, the first one ends the computing; the images after it are only
-    decoded, so that the error lists every bad one. What was finished before stays in ``store``.
+    Unless bad images are skipped, no vector is computed after the first bad image. The remaining images are only
+    decoded, so that the error lists all bad ones. Finished parts stay in ``store``.
     """
     places: list[Range] = []
     bad: list[tuple[int, BadImage]] = []
@@ -337,12 +338,12 @@ def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) ->
 
 
 def _find(job: ExtractionJob, cache: FeatureCache, *, readers: int) -> Extraction | None:
-    """Return the features of these very images from the cache, or None.
+    """Return the features of these images from the cache, or None.
 
-    The index maps quick marks to contents. Where files have other times, or lie elsewhere, but have the names
-    of images extracted before, their contents are read and decide. Names that were never extracted cost
-    nothing: their contents are marked while they are extracted. ``readers`` is the number of threads that
-    read images; with 0 none is read.
+    The index maps quick marks to contents. If files have new times or another folder, but the names of images
+    that were extracted before, their contents are read and compared. Files with new names are not read here:
+    their contents are hashed during extraction. ``readers`` is the number of threads that read images; with 0
+    no image is read.
     """
     key = _known_key(job, cache, readers)
     features = None if key is None else cache.get(key)
@@ -357,7 +358,7 @@ def _find(job: ExtractionJob, cache: FeatureCache, *, readers: int) -> Extractio
 
 
 def _remember(job: ExtractionJob, cache: FeatureCache, content: str) -> None:
-    """Note what the images, as their quick marks are now, have as contents."""
+    """Record the contents of the images under their current quick marks."""
     path = _index_file(job, cache)
     known = {**_index(path), digest(job.quick): content}
     make_folder(path.parent)
@@ -379,7 +380,7 @@ def _known_key(job: ExtractionJob, cache: FeatureCache, readers: int) -> CacheKe
 
 
 def _left_out(job: ExtractionJob, features: FeatureSet) -> tuple[BadImage, ...] | None:
-    """Return the bad images that cached features lack, or None where they can be used by now."""
+    """Return the bad images that cached features leave out, or None if one of them has become usable."""
     train, test = set(features.train_names or ()), set(features.test_names or ())
     absent = [image for image in job.dataset.train.images if image.name not in train]
     absent += [image for image in job.dataset.test.images if image.name not in test]
@@ -406,7 +407,7 @@ def _content(job: ExtractionJob, readers: int) -> str:
 
 
 def _checked_target(path: Path) -> Path:
-    """Refuse, before any work is done, a file that could not be written at the end."""
+    """Refuse a file that cannot be written, before any work is done."""
     if require_writable(path).exists():
         try:
             FeatureSet.load(path)
@@ -426,21 +427,21 @@ def _copied(extraction: Extraction, target: Path) -> Extraction:
 def bare_rate(
     embedder: Embedder, *, batch_size: int | None = None, workers: int | None = None, seconds: float = 3.0
 ) -> float:
-    """Measure how fast the network is with nothing else to do.
+    """Measure the speed of the network alone.
 
     Parameters
     ----------
     embedder : Embedder
-        What to measure.
+        The embedder to measure.
     batch_size, workers : int, optional
-        As in an extraction: as many forward passes run at a time as there.
+        As in an extraction, with the same number of parallel forward passes.
     seconds : float, default 3
-        How long to measure, after one pass each to warm up.
+        How long to measure, after one warm-up pass for each worker.
 
     Returns
     -------
     float
-        Images per second, over a batch that is ready.
+        Images per second, for a batch in memory.
 
     Examples
     --------

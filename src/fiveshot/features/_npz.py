@@ -1,4 +1,4 @@
-"""Feature files of other programs: an ``.npz`` with train_x, train_y, test_x, test_y, taken as it is."""
+"""Feature files of other programs: an ``.npz`` with train_x, train_y, test_x, test_y."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OPTIONAL = ("class_names", "train_names", "test_names")
 def load_npz(path: FilePath, provenance: Provenance | None = None) -> FeatureSet:
     """Read the features that another program saved as ``train_x, train_y, test_x, test_y``.
 
-    ``class_names``, ``train_names`` and ``test_names`` are read too, where they are present. Vectors may have
-    any real dtype; half, single and double precision stay what they are, other numbers become float32 (or
-    float64 where they need it). Labels are texts, or integers of any range:
+    ``class_names``, ``train_names`` and ``test_names`` are read too if present. Vectors may have any real dtype.
+    Half, single and double precision are kept; other numbers become float32 (or float64 if they need it). Labels
+    are texts or integers of any range:
 
     - without ``class_names``, the distinct labels in ascending order are the classes and give the names;
     - with ``class_names``, texts must be among them; integers are indices into them, or, when they are out
@@ -35,7 +35,7 @@ def load_npz(path: FilePath, provenance: Provenance | None = None) -> FeatureSet
     path : str or path
         The file.
     provenance : Provenance, optional
-        Where the vectors come from; unknown unless given.
+        Where the vectors come from; by default unknown.
 
     Returns
     -------
@@ -79,10 +79,10 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise StorageError(f"no such file: {path}")
     try:
-        # Opened here, because NumPy leaves a file open when it turns out not to be an archive.
+        # Opened here, because NumPy leaves a file open if it is not an archive.
         with path.open("rb") as stream:
             if stream.read(len(NPY_START)) == NPY_START:
-                raise InputError(f"{path} holds one array", hint="save the four of them with numpy.savez")
+                raise InputError(f"{path} holds one array", hint=f"save {', '.join(ARRAYS)} with numpy.savez")
             stream.seek(0)
             file = np.load(stream, allow_pickle=False)
             missing = [name for name in ARRAYS if name not in file.files]
@@ -100,7 +100,7 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
             return {name: file[name] for name in wanted}
     except (InputError, StorageError):
         raise
-    except ValueError as error:  # how NumPy reports files that are not an archive
+    except ValueError as error:  # NumPy raises this for a file that is not an archive
         raise StorageError(f"{path} is not an .npz file, or it is damaged ({error})") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise StorageError(
@@ -109,7 +109,7 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _holds_objects(file: Any, name: str) -> bool:
-    """Tell by the header of an array, without reading it, whether its elements are Python objects."""
+    """Tell whether the elements of an array are Python objects, from its header only."""
     with file.zip.open(f"{name}.npy") as member:
         first = np.lib.format.read_magic(member) == (1, 0)
         read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
@@ -161,7 +161,7 @@ def _class_indices(
     elif distinct.dtype.kind == "U":
         unnamed = sorted(set(distinct.tolist()) - set(names))
         if unnamed:
-            raise InputError(f"labels that are not in class_names: {some_of(unnamed, 8)}")
+            raise InputError(f"some labels are not in class_names: {some_of(unnamed, 8)}")
         position = np.array([names.index(label) for label in distinct.tolist()], dtype=np.int64)
     elif len(distinct) == 0 or (distinct[0] >= 0 and distinct[-1] < len(names)):
         position = distinct

@@ -1,4 +1,4 @@
-"""Feature vectors of a dataset with labels, split and provenance: one frozen value, one file; and the packs."""
+"""Feature vectors of a dataset with labels, split and provenance, in one value and one file; and the packs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Labels: TypeAlias = NDArray[np.int64]
 KIND, VERSION = "features", 1
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTORS = ("train_x", "test_x")
-SCALE = ("low", "step")  # of the columns of vectors that are stored in bytes
+SCALE = ("low", "step")  # of each column, for vectors stored in bytes
 NAMES = ("train_names", "test_names")
 FLOATS = (np.float16, np.float32, np.float64)
 BLOCK_ROWS = 4096  # vectors are checked in blocks, so that no second array of their size is made
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 NPY_START = b"\x93NUMPY"
-PACKS = Path(__file__).parent / "packs"  # DATA_CARD.md there says how each was made, and on what terms
+PACKS = Path(__file__).parent / "packs"  # see DATA_CARD.md there for their origin and license
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a set of feature vectors was made. What is not known says ``unknown`` and is never guessed.
+    """How a set of feature vectors was made. Unknown entries say ``unknown``; nothing is guessed.
 
     Parameters
     ----------
@@ -44,15 +44,15 @@ class Provenance:
     weights_hash : str
         The backbone's own hash of its weights.
     preprocessing : mapping
-        Whatever describes resizing, cropping and normalization, as JSON values.
+        JSON values that describe resizing, cropping and normalization.
     adapter : str, optional
         The backbone's own hash of its adapter; None without one.
     readout : str
         What was read from the network; ``cls`` is the class token after the final norm.
     note : str
-        Anything else worth knowing.
+        Further remarks.
     precision : str
-        That of the forward pass: ``float32``, ``tf32`` or ``bf16``.
+        Precision of the forward pass: ``float32``, ``tf32`` or ``bf16``.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Provenance:
 
     @classmethod
     def unknown(cls, dataset: str, *, note: str = "") -> Provenance:
-        """Return the provenance of vectors that came without one.
+        """Return the provenance for vectors of unknown origin.
 
         >>> Provenance.unknown("birds").backbone
         'unknown'
@@ -127,9 +127,9 @@ class Provenance:
         return {**entries, "preprocessing": dict(self.preprocessing)}
 
     def differences(self, other: Provenance) -> tuple[str, ...]:
-        """Name the entries, the note aside, in which two provenances differ, with both values.
+        """List the entries in which two provenances differ, except the note, with both values.
 
-        A precision that one of them does not know does not count.
+        An unknown precision is not a difference.
 
         >>> ours = Provenance("birds", "vit", "ab12")
         >>> ours.differences(Provenance("birds", "cnn", "ab12", note="tried once more"))
@@ -145,7 +145,7 @@ class Provenance:
 
 
 def readout_in_words(tokens: str, last_blocks: int) -> str:
-    """Return what is read from a network as a provenance says it.
+    """Return the ``readout`` entry of a provenance.
 
     >>> readout_in_words("cls", 1), readout_in_words("mean", 4)
     ('cls', 'mean, last 4 blocks')
@@ -155,9 +155,9 @@ def readout_in_words(tokens: str, last_blocks: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class FeatureSet:
-    """Training and test vectors of a dataset, checked when it is made.
+    """Training and test vectors of a dataset, checked on creation.
 
-    The arrays are kept as they are given (half precision stays half precision) and are not to be written to.
+    The arrays are not converted (half precision stays half precision). Do not write to them.
 
     Parameters
     ----------
@@ -172,13 +172,13 @@ class FeatureSet:
     train_names, test_names : tuple of str, optional
         The names of the images.
     vectors_checked : bool, default False
-        Skip the pass over all vectors that looks for NaN and infinity. :meth:`load` does, because :meth:`save`
-        writes only what was checked.
+        Skip the search for NaN and infinity in all vectors. :meth:`load` skips it, because :meth:`save` writes
+        only checked vectors.
 
     Raises
     ------
     InputError
-        When a benchmark could not run on it; the message says what is wrong.
+        When the arrays do not fit each other or contain NaN or infinity.
 
     Examples
     --------
@@ -225,7 +225,7 @@ class FeatureSet:
             )
 
     def __repr__(self) -> str:
-        """Say what the set holds instead of printing its arrays."""
+        """Describe the set instead of printing its arrays."""
         return (
             f"FeatureSet({self.provenance.dataset!r}: {len(self.train_x)} training and {len(self.test_x)} "
             f"test vectors of {self.n_features} {self.train_x.dtype}, {len(self.class_names)} classes)"
@@ -237,10 +237,9 @@ class FeatureSet:
         return int(self.train_x.shape[1])
 
     def restrict(self, class_names: Sequence[str]) -> FeatureSet:
-        """Return the set of these classes only, labeled in the order given.
+        """Return a set with only these classes, labeled in the order given.
 
-        Only the rows of these classes are read from a mapped file; where they lie together they are not
-        copied either.
+        Only the rows of these classes are read from a mapped file. Adjacent rows are not copied.
         """
         if isinstance(class_names, str):
             raise InputError(f"restrict takes a list of class names, not the text {class_names!r}")
@@ -265,8 +264,8 @@ class FeatureSet:
     def save(self, path: FilePath, *, compact: bool = False) -> None:
         """Write everything into one safetensors file; the file is complete or absent.
 
-        ``compact`` writes one byte for each number: a 255th of the range of its column, which changes the accuracy
-        of heads by less than 0.2 points and halves the file.
+        ``compact`` writes one byte for each number, in steps of a 255th of its column's range. This halves the
+        file and changes the accuracy of heads by less than 0.2 points.
         """
         arrays = {name: getattr(self, name) for name in ARRAYS}
         write_feature_file(
@@ -302,7 +301,7 @@ class FeatureSet:
 
 
 def _compact(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays with vectors of one byte a number, and what each column begins with and rises by."""
+    """Return the arrays with vectors of one byte a number, and the lowest value and the step of each column."""
     low = np.minimum(*(arrays[name].min(axis=0, initial=np.inf) for name in VECTORS)).astype(np.float32)
     high = np.maximum(*(arrays[name].max(axis=0, initial=-np.inf) for name in VECTORS)).astype(np.float32)
     step = np.where(high > low, (high - low) / 255, 1).astype(np.float32)
@@ -331,7 +330,7 @@ def _picked(names: tuple[str, ...] | None, rows: slice | NDArray[np.intp]) -> tu
 
 
 def load_features(path: FilePath) -> FeatureSet:
-    """Load a feature file of ours (safetensors) or an ``.npz`` of any program, told apart by what is in it.
+    """Load a fiveshot feature file (safetensors), or an ``.npz`` of any program; the content decides which it is.
 
     Parameters
     ----------
@@ -341,7 +340,7 @@ def load_features(path: FilePath) -> FeatureSet:
     Returns
     -------
     FeatureSet
-        The vectors. Those of a file of ours are mapped into memory, and read when they are used.
+        The vectors. Those of a safetensors file are mapped into memory and read on use.
 
     Raises
     ------
@@ -387,7 +386,7 @@ def write_feature_file(
     class_names: tuple[str, ...],
     provenance: Provenance,
 ) -> None:
-    """Write what ``FeatureSet.save`` writes, also from vectors that come block by block; they must be checked."""
+    """Write a feature file, also from vectors that arrive in blocks; they must already be checked."""
     # Image names are kept as bytes in an array of their own, because a file's header has a limited size.
     encoded = {name: _encoded(texts) for name, texts in names.items() if texts is not None}
     meta = {"class_names": list(class_names), "provenance": provenance.as_dict()}
@@ -428,7 +427,7 @@ def _checked_labels(split: str, y: Labels, n_classes: int) -> Labels:
 def _encoded(texts: tuple[str, ...]) -> NDArray[np.uint8]:
     if any("\0" in text for text in texts):
         raise InputError("image names must not contain NUL characters")
-    # surrogateescape: names of files on disk need not be valid Unicode, and must come back as they were.
+    # surrogateescape: file names need not be valid Unicode, and must be restored exactly.
     data = "".join(f"{text}\0" for text in texts).encode("utf-8", "surrogateescape")
     return np.frombuffer(bytearray(data), dtype=np.uint8)
 
@@ -438,7 +437,7 @@ def _decoded(data: NDArray[np.uint8]) -> tuple[str, ...]:
 
 
 def embedded_packs() -> tuple[str, ...]:
-    """Return the names of the feature packs that come with the package.
+    """Return the names of the feature packs in the package.
 
     Returns
     -------
@@ -455,7 +454,7 @@ def embedded_packs() -> tuple[str, ...]:
 
 
 def embedded_features(name: str = "cub200") -> FeatureSet:
-    """Return a feature pack that comes with the package, mapped into memory.
+    """Return a feature pack of the package, mapped into memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is to be extracted, the marks that tell whether an image has changed, and the cache of what there is."""
+"""An extraction job, marks that show whether an image has changed, and the cache of finished features."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fiveshot.features.feature_set import FeatureSet, Provenance
 from fiveshot.storage import FilePath, attempting
 
 DTYPES = ("float16", "float32")
-PART_SECONDS = 5.0  # the most that a kill costs
+PART_SECONDS = 5.0  # at most this much work is lost when a run is killed
 QUICK_BYTES, CONTENT_BYTES = 16, 32
 UNREADABLE = bytes(CONTENT_BYTES)  # instead of the content of an image that cannot be read
 
@@ -41,25 +41,25 @@ CACHED_FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 @dataclass(frozen=True)
 class ExtractionSettings:
-    """How to go about an extraction; of these values the type alone changes a vector.
+    """Settings of an extraction; only ``dtype`` changes the vectors.
 
     Parameters
     ----------
     batch_size : int, optional
-        Images in a forward pass; what suits the device unless given.
+        Images in a forward pass; by default a size that suits the device.
     workers : int, optional
-        Images that are read at a time, and on a CPU forward passes; one for each core unless given.
+        Images that are read in parallel and, on a CPU, parallel forward passes; by default one for each core.
     skip_bad : bool, default False
         Leave out images that cannot be decoded, instead of raising an error that lists them all.
     dtype : {"float16", "float32"}
         Type of the stored vectors.
     part_seconds : float
-        Time between two parts that are kept: the most that a kill costs.
+        Seconds between two saved parts: at most this much work is lost when a run is killed.
 
     Raises
     ------
     InputError
-        When nothing can be done with a value.
+        When a value is not valid.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class ExtractionSettings:
 
 @dataclass(frozen=True, eq=False)
 class ExtractionJob:
-    """All images of a dataset, an embedder, and how to go about it."""
+    """All images of a dataset, an embedder, and the settings."""
 
     dataset: ImageDataset
     embedder: Embedder
@@ -113,7 +113,7 @@ class ExtractionJob:
 
     @cached_property
     def quick(self) -> Marks:
-        """The images' quick marks (n_images, 16), as they were when first asked for."""
+        """The images' quick marks (n_images, 16), computed on first use."""
         return quick_marks(self.images)
 
     @cached_property
@@ -130,11 +130,11 @@ class ExtractionJob:
             for name, split in (("train", data.train), ("test", data.test))
             for position, (image, label) in enumerate(zip(split.images, split.labels, strict=True))
         )
-        # The provenance has no place for the type of the vectors.
+        # The provenance does not contain the type of the vectors.
         return CacheKey(f"{listing} {self.settings.dtype} {self.embedder.fingerprint}", self.provenance)
 
     def content_key(self, content: str) -> CacheKey:
-        """Return the whole key, from the ``digest`` of the marks of the images' contents."""
+        """Return the complete key; ``content`` is the ``digest`` of the images' content marks."""
         return CacheKey(f"{self.listing_key.images} {content}", self.provenance)
 
 
@@ -157,9 +157,9 @@ def open_labeled_images(
     root : str or path, optional
         The folder of that dataset.
     seed : int
-        Draws the test images where there is no test split.
+        Seed for drawing the test images if there is no test split.
     holdout : float, default 0.2
-        The fraction of every class that is drawn.
+        The share of every class that is drawn.
 
     Returns
     -------
@@ -192,10 +192,10 @@ def open_labeled_images(
 
 
 def quick_marks(images: Sequence[ImageSource]) -> Marks:
-    """Return one quick mark for each image (n_images, 16), without reading any.
+    """Return one quick mark for each image (n_images, 16), without reading the images.
 
-    It is made of the path, size and times of last change of the file or archive; the time of the last change
-    of the file's entry, which cannot be set by hand, is among them. What lies in memory is marked by content.
+    A mark covers the path, the size and the times of the last change of the file or archive. One of these times
+    (ctime) cannot be set by hand. Images in memory are marked by content.
 
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource
@@ -219,7 +219,7 @@ def digest(marks: Marks) -> str:
 
 
 def listing_digest(rows: Iterable[tuple[str, ...]]) -> str:
-    """Return the SHA-256 over rows of texts, in whatever order they come.
+    """Return the SHA-256 over rows of texts; their order does not matter.
 
     >>> wren, rook = ("a.jpg", "train", "wren"), ("b.jpg", "train", "rook")
     >>> listing_digest([wren, rook]) == listing_digest([rook, wren]) != listing_digest([rook])
@@ -229,7 +229,7 @@ def listing_digest(rows: Iterable[tuple[str, ...]]) -> str:
     for row in sorted(rows):
         for text in row:
             data = text.encode("utf-8", "surrogateescape")
-            total.update(len(data).to_bytes(8, "little") + data)  # lengths: no two lists read the same
+            total.update(len(data).to_bytes(8, "little") + data)  # lengths keep different lists apart
     return total.hexdigest()
 
 
@@ -259,7 +259,7 @@ def _content(image: ImageSource) -> bytes:
 
 
 def default_cache_folder() -> Path:
-    """Return where features are cached.
+    """Return the folder of cached features.
 
     Returns
     -------
@@ -277,20 +277,20 @@ def default_cache_folder() -> Path:
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser() / "features"
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification says that relative paths are to be ignored.
+    # The XDG specification says to ignore relative paths.
     return (base if base.is_absolute() else Path.home() / ".cache") / "fiveshot" / "features"
 
 
 @dataclass(frozen=True)
 class CacheKey:
-    """What decides the values of extracted features: the images and how they are turned into vectors.
+    """Everything that decides the values of extracted features: the images and how vectors are made from them.
 
     Parameters
     ----------
     images : str
-        A text that stands for the images, their order and labels.
+        A text that identifies the images, their order and their labels.
     provenance : Provenance
-        How the vectors are made; everything counts but the note.
+        How the vectors are made; the note does not count.
 
     Examples
     --------
@@ -313,12 +313,12 @@ class CacheKey:
 
 
 class FeatureCache:
-    """Feature files in a folder, found again by :class:`CacheKey`, so that nothing is extracted twice.
+    """A folder of feature files, each found by its :class:`CacheKey`, so that nothing is extracted twice.
 
     Parameters
     ----------
     folder : str or path, optional
-        Where they are; :func:`default_cache_folder` unless given. It is made when something is put into it.
+        The folder; by default :func:`default_cache_folder`. It is created when the first file is stored.
 
     Examples
     --------
@@ -339,11 +339,11 @@ class FeatureCache:
         self.folder = default_cache_folder() if folder is None else Path(folder)
 
     def path(self, key: CacheKey) -> Path:
-        """Return where the features of this key are, or would be."""
+        """Return the path for the features of this key; the file need not exist."""
         return self.folder / f"{key.digest}.safetensors"
 
     def get(self, key: CacheKey) -> FeatureSet | None:
-        """Return the cached features, mapped into memory, or None; a file that belies its key is an error."""
+        """Return the cached features, mapped into memory, or None; raise if the file does not fit its key."""
         path = self.path(key)
         if not path.exists():
             return None
@@ -356,13 +356,13 @@ class FeatureCache:
         wrong = key.provenance.differences(found.provenance)
         if wrong:
             raise StorageError(
-                f"the cached file {path} holds other features than asked for: {'; '.join(wrong)}",
+                f"the cached file {path} holds other features: {'; '.join(wrong)}",
                 hint="delete it to extract them again",
             )
         return found
 
     def put(self, key: CacheKey, features: FeatureSet) -> FeatureSet:
-        """Store features under a key they belong to and return them as mapped from the cache."""
+        """Store features under their key and return them, mapped from the cache."""
         wrong = key.provenance.differences(features.provenance)
         if wrong:
             raise InputError(f"these features do not belong under this cache key: {'; '.join(wrong)}")

@@ -1,4 +1,4 @@
-"""Finished parts of an extraction: one format for one machine and for a cluster, and one way to join them."""
+"""Finished parts of an extraction, in one format for one machine and for a cluster; and joining them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from fiveshot.data import ArraySource, BadImage, ImageSource
 from fiveshot.errors import InputError, StorageError, counted, some_of
-from fiveshot.features._seeing import PhotoVector
 from fiveshot.features.feature_set import FeatureSet, Provenance, Vectors, write_feature_file
 from fiveshot.features.job import CONTENT_BYTES, ExtractionJob, Marks, content_marks
+from fiveshot.features.seeing import PhotoVector
 from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "feature-part", 1
 TRAIN, TEST = 0, 1  # splits
-MAX_BYTES = 64 << 20  # vectors held back at most, however fast they come
+MAX_BYTES = 64 << 20  # at most this much of vectors is held before a part is written
 LOCK = "lock"
 Range = tuple[int, int]  # positions, from and up to
 _ARRAYS = ("vectors", "positions", "splits", "labels")
@@ -40,7 +40,7 @@ class Part:
     vectors : float array (n, width)
         The vectors, mapped when they come from a file.
     positions : int array (n,)
-        Where each image stands among all, or in its shard.
+        Position of each image among all images, or in its shard.
     splits : int array (n,)
         ``TRAIN`` or ``TEST``.
     labels : int array (n,)
@@ -48,13 +48,13 @@ class Part:
     names : tuple of str
         The images' names.
     class_names : tuple of str
-        The classes of all images of the part, bad ones too; an empty text stands for none.
+        The classes of all images of the part, also of bad ones; an empty text means no class.
     bad : tuple of (int, BadImage)
         Images without a vector, with their positions.
     key : str
-        What the vectors depend on, where one part may be taken for another.
+        Identifies what the vectors depend on, so that no part is taken for another.
     marks : dict of str to uint8 array
-        What the images were, bad ones included: their ``quick`` and ``content`` marks, where they are known.
+        The ``quick`` and ``content`` marks of the images if known, bad ones included.
     """
 
     vectors: Vectors = field(repr=False)
@@ -73,7 +73,7 @@ class Part:
         return len(self.positions) + len(self.bad)
 
     def save(self, path: FilePath) -> None:
-        """Write the part into one file, which is whole or absent."""
+        """Write the part into one file, which is complete or absent."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         write_tensors(
             path,
@@ -110,7 +110,7 @@ class Part:
 
 
 def part_key(path: FilePath) -> str | None:
-    """Return the key of the part in a file, or None where there is no such file, or a damaged one."""
+    """Return the key of the part in a file, or None if the file is missing or damaged."""
     try:
         return str(read_tensors(path, kind=KIND, version=VERSION).meta.get("key"))
     except StorageError:
@@ -126,7 +126,7 @@ def join_parts(
     dtype: str,
     class_names: tuple[str, ...] | None = None,
 ) -> FeatureSet:
-    """Write the feature file of all parts, one of them in memory at a time, and map it.
+    """Join all parts into one feature file, with one part in memory at a time, and map it.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def join_parts(
     dtype : str
         Type of the vectors.
     class_names : tuple of str, optional
-        The classes in the order of their labels; in the order of their names unless given.
+        The classes in the order of their labels; by default sorted by name.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def join_parts(
     Raises
     ------
     InputError
-        When a class has no training image that could be read.
+        When a class has no readable training image.
     """
     seen = {name for part in parts() for name in part.class_names} - {""}
     classes = tuple(sorted(seen)) if class_names is None else class_names
@@ -191,7 +191,7 @@ def _vectors(parts: Callable[[], Iterable[Part]], code: int) -> Iterator[Vectors
 
 @dataclass(frozen=True, eq=False)
 class ImageBatch:
-    """What came of the images at positions ``start`` to ``stop``."""
+    """The results for the images at positions ``start`` to ``stop``."""
 
     start: int
     stop: int
@@ -202,7 +202,7 @@ class ImageBatch:
 
     @classmethod
     def of(cls, start: int, found: Sequence[PhotoVector | BadImage], job: ExtractionJob) -> ImageBatch:
-        """Return what came of the images from ``start`` on."""
+        """Return the results for the images from ``start`` on."""
         stop = start + len(found)
         good = [(at, one) for at, one in enumerate(found, start) if isinstance(one, PhotoVector)]
         values = np.array([one.vector for _, one in good], np.float32).reshape(-1, job.embedder.width)
@@ -226,7 +226,7 @@ def _content_mark(image: ImageSource, found: PhotoVector | BadImage) -> Marks:  
 
 
 def stored_vectors(values: NDArray[np.float32], names: Sequence[str], dtype: np.dtype[Any]) -> Vectors:
-    """Return vectors in the type they are stored in; one that does not fit is refused with the image's name."""
+    """Convert vectors to the stored type; a value that does not fit is an error that names the image."""
     with np.errstate(over="ignore"):
         vectors: Vectors = values.astype(dtype)
     good = np.isfinite(vectors).all(axis=1)
@@ -240,9 +240,9 @@ def stored_vectors(values: NDArray[np.float32], names: Sequence[str], dtype: np.
 
 
 class PartFolder:
-    """The finished parts of one machine: what a killed extraction leaves, and the next one goes on from.
+    """The finished parts on one machine; the next run resumes from them after an interruption.
 
-    Batches are collected, and a part is written when its time has come or when enough has come together.
+    Batches are collected. A part is written after ``part_seconds``, or when ``MAX_BYTES`` are collected.
     """
 
     def __init__(self, folder: Path, job: ExtractionJob) -> None:
@@ -260,7 +260,7 @@ class PartFolder:
         for start, stop in self._ranges():
             part = None
             if end <= start and stop <= len(self._job.images):
-                with suppress(StorageError):  # a damaged part is computed again, like one that never was
+                with suppress(StorageError):  # a damaged part is computed again
                     part = Part.load(self._file(start, stop))
             if part is not None and self._still_holds(part, start, stop):
                 end = stop
@@ -269,7 +269,7 @@ class PartFolder:
                 self._file(start, stop).unlink(missing_ok=True)
 
     def add(self, batch: ImageBatch) -> None:
-        """Take the next batch; a part has no holes, so one that does not follow on starts a new part."""
+        """Add the next batch; a part has no gaps, so a batch after a gap starts a new part."""
         if self._held and self._held[-1].stop != batch.start:
             self.flush()
         self._held.append(batch)
@@ -278,7 +278,7 @@ class PartFolder:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Write the collected batches."""
         if self._held:
             start, stop = self._held[0].start, self._held[-1].stop
             self._part(start, stop, self._held).save(self._file(start, stop))
@@ -293,7 +293,7 @@ class PartFolder:
         return sorted((int(start), int(stop)) for _, start, stop in names)
 
     def _still_holds(self, part: Part, start: int, stop: int) -> bool:
-        """Tell whether the images are still those of the part; only suspicious ones are read."""
+        """Tell whether the images of the part are unchanged; only images with another quick mark are read."""
         if part.images != stop - start or set(part.marks) != {"quick", "content"}:
             return False
         rows = np.flatnonzero((self._job.quick[start:stop] != part.marks["quick"]).any(axis=1))
@@ -316,7 +316,7 @@ class PartFolder:
 
 
 def gaps(done: Sequence[Range], total: int, batch_size: int) -> Iterator[Range]:
-    """Yield, in batches, the positions below ``total`` that are not done; ``done`` is in order.
+    """Yield, in batches, the positions below ``total`` that are not done; ``done`` must be sorted.
 
     >>> list(gaps([(0, 4), (6, 8)], 11, batch_size=2))
     [(4, 6), (8, 10), (10, 11)]
@@ -330,9 +330,9 @@ def gaps(done: Sequence[Range], total: int, batch_size: int) -> Iterator[Range]:
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[Path]:
-    """Make a folder, or take over what a killed process left in it; wait while another one works in it.
+    """Create a folder, or reuse what a killed process left in it; wait while another process uses it.
 
-    The folder is deleted when the block ends well. After an error or a kill it stays, to be taken over.
+    The folder is deleted when the block ends without an error. After an error it stays for the next run.
 
     >>> import tempfile
     >>> with work_folder(Path(tempfile.mkdtemp()) / "work") as folder:
@@ -349,7 +349,7 @@ def work_folder(path: Path) -> Iterator[Path]:
 
 
 def _locked(path: Path) -> int:
-    """Return a descriptor that holds the lock until it is closed, by us or by the end of the process."""
+    """Return a descriptor that holds the lock until it is closed or the process ends."""
     while True:
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -358,9 +358,9 @@ def _locked(path: Path) -> int:
             continue  # another process has just finished and deleted the folder
         except OSError as error:
             raise StorageError(
-                f"cannot keep finished parts in {path}: {error.strerror or error}", hint="choose another place"
+                f"cannot keep finished parts in {path}: {error.strerror or error}", hint="choose another folder"
             ) from error
-        with suppress(ImportError):  # without such locks two processes do the same work twice, unharmed
+        with suppress(ImportError):  # without such locks two processes do the same work twice, without harm
             import fcntl
 
             fcntl.flock(descriptor, fcntl.LOCK_EX)

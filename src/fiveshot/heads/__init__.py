@@ -1,7 +1,7 @@
-"""Heads: scorers as estimators of scikit-learn, which learn classes session by session from feature vectors.
+"""Heads: scikit-learn estimators that learn classes session by session from feature vectors.
 
-The mathematics are in ``fiveshot.core.scorers``. Here are checks of data, parameters that can be searched, and
-choices by episodes.
+The mathematics is in ``fiveshot.core.scorers``. This package checks data, exposes parameters for searches, and
+chooses parameters by episodes.
 """
 
 from fiveshot.core.draws import Sampling

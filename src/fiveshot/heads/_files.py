@@ -20,7 +20,7 @@ from fiveshot.heads._making import head_of
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.tuned import TunedHead
 
-TUNED = ("auto", "shots", "episodes", "random_state", "device")  # parameters of a TunedHead beside its head
+TUNED = ("auto", "shots", "episodes", "random_state", "device")  # parameters besides the inner head
 
 
 def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
@@ -29,7 +29,7 @@ def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     head : FewShotHead
-        Its scorer is of this package, or registered.
+        A fitted head whose scorer is in this package or registered.
     path : str or path
         The file.
 
@@ -56,7 +56,7 @@ def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
 
 
 def described(head: FewShotHead) -> dict[str, Any]:
-    """Return what a file must hold of a fitted head beside its scorer, as JSON values."""
+    """Return what a file must hold of a fitted head in addition to its scorer, as JSON values."""
     found: dict[str, Any] = {"feature_names": [str(name) for name in getattr(head, "feature_names_in_", ())]}
     if isinstance(head, TunedHead):
         own = head.get_params(deep=False)
@@ -74,7 +74,7 @@ def load_head(path: str | os.PathLike[str], *, device: Any = None) -> FewShotHea
     path : str or path
         The file.
     device : str, optional
-        Places it elsewhere than it was saved from. On the CPU its arrays are NumPy's.
+        Device to load it to, if it differs from the one it was saved from. On the CPU its arrays are NumPy arrays.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def load_head(path: str | os.PathLike[str], *, device: Any = None) -> FewShotHea
     InputError
         A device that this machine does not have.
     StorageError
-        A file that is missing, damaged, or of a head that is not known.
+        A file that is missing or damaged, or holds an unknown head.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def load_head(path: str | os.PathLike[str], *, device: Any = None) -> FewShotHea
 
 
 def restored_head(scorer: Scorer, beside: dict[str, Any]) -> FewShotHead:
-    """Return a fitted head around a learned scorer, given what :func:`described` says."""
+    """Return a fitted head around a learned scorer; ``beside`` comes from :func:`described`."""
     head = head_of(scorer)
     if "tuned" in beside:
         start = head_of(type(scorer)(**read_parameters(beside["start"])))

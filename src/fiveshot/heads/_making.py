@@ -31,19 +31,19 @@ def make_head(name: str = DEFAULT_HEAD, flavor: Flavor = "paper", **parameters: 
     Parameters
     ----------
     name : str
-        One of ``fiveshot.core.scorers.RECIPES``; the default head unless given.
+        One of ``fiveshot.core.scorers.RECIPES``; by default the default head.
     flavor : {"paper", "published"}
-        ``"paper"`` follows the text, with the score that makes it work; ``"published"`` does what the published
-        code does where that differs.
+        ``"paper"`` follows the text of the paper, with the score that makes it work. ``"published"`` follows the
+        published code where the two differ.
     **parameters
-        Replace single values. Fields of a calibration, a prior or a sampling are named directly: ``alpha``,
-        ``tau``, ``shrinkage``. The value ``"auto"`` has a parameter chosen by episodes inside the base classes
-        (:class:`~fiveshot.heads.TunedHead`).
+        Values that replace those of the recipe. Fields of a calibration, a prior or a sampling are named directly:
+        ``alpha``, ``tau``, ``shrinkage``. With the value ``"auto"``, a parameter is chosen by episodes inside the
+        base classes (:class:`~fiveshot.heads.TunedHead`).
 
     Returns
     -------
     FewShotHead
-        One of the estimators of this package; for a scorer without one of its own, a
+        An estimator of this package; for a scorer without its own estimator, a
         :class:`~fiveshot.heads.ScorerHead`.
 
     Raises
@@ -73,7 +73,7 @@ def make_head(name: str = DEFAULT_HEAD, flavor: Flavor = "paper", **parameters: 
     fixed = {key: value for key, value in parameters.items() if key not in (*auto, *shared)}
     scorer = with_parameters(start, fixed)
     for given in auto:
-        values_to_try(scorer, given)  # refuses what cannot be chosen
+        values_to_try(scorer, given)  # raises for parameters that cannot be chosen
     return TunedHead(head_of(scorer), auto, **shared)
 
 

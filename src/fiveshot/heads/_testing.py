@@ -1,4 +1,4 @@
-"""The contract of all heads, for the author of another one to check in a line: one suite, over NumPy and torch."""
+"""Tests that every head must pass, over NumPy and torch; authors of new heads run them with ``check_head``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from fiveshot.heads._files import described, restored_head
 from fiveshot.heads._making import head_of
 from fiveshot.heads.head import FewShotHead, ScorerHead
 
-# Of the largest score: what summing in another order may change.
+# Tolerance relative to the largest score: another order of summation may change this much.
 ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 Rows = dict[int, NDArray[Any]]  # label → (n, d)
 Make = Callable[[], FewShotHead]
 
 N_FEATURES = 16
-BASE = {10: 7, 30: 20, 50: 6, 20: 9, 40: 5}  # class → samples: one class has more than there are features
-FIRST = {25: 3, 5: 1}  # new classes sort among, before and after the base classes; one is seen once
+BASE = {10: 7, 30: 20, 50: 6, 20: 9, 40: 5}  # class → samples; one class has more samples than features
+FIRST = {25: 3, 5: 1}  # new classes sort before, between and after the base classes; one has one sample
 SECOND = {60: 4}
 _library: ContextVar[str] = ContextVar("library", default="numpy")
 
@@ -50,20 +50,21 @@ def check_head(
     make : callable
         Returns the unfitted head, or the unlearned scorer: its class, or a function.
     without : collection of str
-        Promises that the head does not make: one that draws samples for a class by its label does not make
-        ``"label values"``, one that chooses a parameter on some of the samples does not make ``"sample order"``.
+        Promises that the head does not make. A head that draws samples for a class by its label cannot promise
+        ``"label values"``; a head that chooses a parameter on some of the samples cannot promise
+        ``"sample order"``.
     library : {"numpy", "torch"}
-        What the features come from.
+        Library of the features.
 
     Returns
     -------
     tuple of str
-        The promises that it keeps.
+        The promises that the head keeps.
 
     Raises
     ------
     AssertionError
-        The first promise that is broken, and how.
+        Names the first broken promise, and how it was broken.
 
     Examples
     --------
@@ -100,13 +101,13 @@ def parameters_are_stored(make: Make) -> None:
 
 
 def scores_are_numbers(make: Make) -> None:
-    """Scores have a column for each class, are finite, and those of a sample depend on it alone."""
+    """Scores have a column for each class and are finite; the scores of a sample depend only on that sample."""
     X, head = queries(), learned(make, draw(BASE), draw(FIRST))
     scores = head.class_scores(X)
     wanted = (len(X), len(head.classes_))
     require(scores.shape == wanted, head, f"returns scores {scores.shape}, not (samples, classes) {wanted}")
     require_finite(head)
-    require_close(head, head.class_scores(X[:1]), scores[:1], "scores of a sample depend on those beside it")
+    require_close(head, head.class_scores(X[:1]), scores[:1], "scores of a sample depend on other samples")
 
 
 def inputs_stay(make: Make) -> None:
@@ -151,11 +152,13 @@ def label_values_are_irrelevant(make: Make) -> None:
 
 
 def few_samples_suffice(make: Make) -> None:
-    """A class seen once works, new or base; so does a base session of such classes, and a single class."""
+    """A class with one sample works, new or base; so do a base session of such classes, and a single class."""
     for sessions in ((BASE, {60: 1}), (BASE | {10: 1}, FIRST), (dict.fromkeys(BASE, 1), FIRST)):
         require_finite(learned(make, *map(draw, sessions)))
     alone = learned(make, draw({10: 5}))
-    require(bool((alone.predict_proba(queries()) == 1).all()), alone, "is not sure of the only class there is")
+    require(
+        bool((alone.predict_proba(queries()) == 1).all()), alone, "does not give the only class a probability of 1"
+    )
 
 
 def sessions_equal_one(make: Make) -> None:
@@ -164,14 +167,16 @@ def sessions_equal_one(make: Make) -> None:
     at_once = learned(make, base, first | second)
     one_by_one = [{label: rows} for label, rows in (first | second).items()]
     for order in ((first, second), (second, first), one_by_one):
-        require_same(learned(make, base, *order), at_once, "new classes in two sessions score unlike in one")
+        require_same(
+            learned(make, base, *order), at_once, "new classes in two sessions get other scores than in one"
+        )
 
 
 def more_samples_equal_all_at_once(make: Make) -> None:
     """More samples of a new class may come in a later session."""
     base, new = draw(BASE), draw({25: 5, 60: 20})
     in_parts = learned(make, base, *halves(new))
-    require_same(in_parts, learned(make, base, new), "more samples in a later session score unlike all at once")
+    require_same(in_parts, learned(make, base, new), "samples in two sessions give other scores than in one")
 
 
 def forgotten_was_never_there(make: Make) -> None:
@@ -181,24 +186,26 @@ def forgotten_was_never_there(make: Make) -> None:
         head = require_forgotten(make, (base, new), (base, without(new, label)), label)
         if head is not None:
             head.partial_fit(*flat({label: new[label]}))
-            require_same(head, learned(make, base, new), "a class that was forgotten is learned otherwise again")
+            require_same(
+                head, learned(make, base, new), "a forgotten class that is learned again gets other scores"
+            )
 
 
 def forgotten_base_was_never_there(make: Make) -> None:
-    """Nor does a base class, or several classes at once; what is learned again is a new class."""
+    """Forgotten base classes leave nothing behind either, also several at once; relearned ones are new classes."""
     base, new = draw(BASE), draw(FIRST)
     for label in (10, 30):
         head = require_forgotten(make, (base, new), (without(base, label), new), label)
         if head is not None:
             again = {label: base[label][:3]}
             head.partial_fit(*flat(again))
-            sentence = "a base class that was forgotten is not learned as a new one"
+            sentence = "a forgotten base class is not learned as a new one"
             require_same(head, learned(make, without(base, label), new, again), sentence)
     require_forgotten(make, (base, new), (without(base, 10, 50), without(new, 25)), 10, 25, 50)
 
 
 def old_classes_stay(make: Make) -> None:
-    """New classes leave the statistics of old ones alone, and forgetting none changes nothing."""
+    """New classes do not change the statistics of old classes, and forgetting no class changes nothing."""
     head = learned(make, draw(BASE))
     before = {label: head.statistics_[label] for label in BASE}
     copies = {label: (as_numpy(s.mean).copy(), as_numpy(s.factor).copy()) for label, s in before.items()}
@@ -225,14 +232,14 @@ def answers_agree(make: Make) -> None:
         require_close(head, answer.scores, scores, "answer() has other scores")
         require_close(head, answer.probabilities, shares, "probabilities do not follow from scores")
         require_close(head, head.predict_proba(X), shares, "predict_proba does not follow from scores")
-        require_close(head, head.familiarity(X), answer.familiarity, "familiarity is not that of answer()")
+        require_close(head, head.familiarity(X), answer.familiarity, "familiarity differs from answer()")
         winners = head.classes_[scores.argmax(axis=1)].tolist()
         same = head.predict(X).tolist() == winners == answer.labels.tolist()
         require(same, head, "predict does not return the class of the highest score")
 
 
 def starting_over_is_starting(make: Make) -> None:
-    """``fit`` forgets everything before, and a clone has learned nothing and learns the same."""
+    """``fit`` forgets everything learned before; a clone is unfitted and learns the same."""
     base, X = draw(BASE), queries()
     expected = learned(make, base)
     again = learned(make, draw({7: 9, 8: 9}), draw(FIRST)).fit(*flat(base))
@@ -240,37 +247,37 @@ def starting_over_is_starting(make: Make) -> None:
     twin = clone(expected)
     require(not hasattr(twin, "classes_"), expected, "a clone is not unfitted")
     require_close(
-        twin, twin.fit(*flat(base)).class_scores(X), expected.class_scores(X), "a clone learns otherwise"
+        twin, twin.fit(*flat(base)).class_scores(X), expected.class_scores(X), "a clone learns something else"
     )
 
 
 def files_keep_everything(make: Make) -> None:
-    """A head that was saved and loaded scores the same bits."""
+    """A saved and loaded head gives exactly the same scores."""
     for dtype in (np.float32, np.float64):
         X, head = queries(dtype=dtype), make()
         for session in (BASE, FIRST, {30: 2, 25: 2}):
             head.partial_fit(*flat(draw(session, seed=len(session), dtype=dtype)))
             back = _saved_and_loaded(head)
-            sentence = "scores otherwise after loading; what derive cannot make again is not saved"
+            sentence = "gives other scores after loading; save everything that derive cannot compute again"
             require_close(head, back.class_scores(X), head.class_scores(X), sentence)
             same = np.array_equal(back.class_scores(X), head.class_scores(X))
             require(same or not is_exact(), head, sentence)
 
 
 def loaded_heads_go_on(make: Make) -> None:
-    """A head that was loaded goes on as if it had never stopped, and can be fitted from the start."""
+    """A loaded head continues as if it had never been saved, and can be fitted again."""
     head = learned(make, draw(BASE), draw(FIRST))
     back = _saved_and_loaded(head)
     for session in (SECOND, {25: 2}, {30: 3, 70: 2}):
         head.partial_fit(*flat(draw(session, seed=8)))
         back.partial_fit(*flat(draw(session, seed=8)))
-        require_same(back, head, "learns otherwise after loading")
+        require_same(back, head, "learns something else after loading")
     other = draw({7: 9, 8: 9})
-    require_same(back.fit(*flat(other)), learned(make, other), "cannot start again after loading")
+    require_same(back.fit(*flat(other)), learned(make, other), "cannot be fitted again after loading")
 
 
 def copies_are_apart(make: Make) -> None:
-    """What a copy learns stays out of the head it was copied from."""
+    """What a copy learns does not change the original."""
     ways: tuple[Callable[[FewShotHead], FewShotHead], ...] = (copy.copy, copy.deepcopy, _pickled)
     for copied in ways:
         head = learned(make, draw(BASE), draw(FIRST))
@@ -278,7 +285,7 @@ def copies_are_apart(make: Make) -> None:
         twin = copied(head).partial_fit(*flat(draw(SECOND)))
         same = np.array_equal(head.class_scores(queries()), before)
         require(same, head, "changes when a copy of it learns; derive must not change the previous model")
-        require_same(twin, learned(make, draw(BASE), draw(FIRST), draw(SECOND)), "a copy learns otherwise")
+        require_same(twin, learned(make, draw(BASE), draw(FIRST), draw(SECOND)), "a copy learns something else")
 
 
 def _pickled(head: FewShotHead) -> FewShotHead:
@@ -294,7 +301,7 @@ def _saved_and_loaded(head: FewShotHead) -> FewShotHead:
 
 
 def tokens_are_honest(make: Make) -> None:
-    """A class whose token is the same object has the same scores, so that a benchmark need not score it again."""
+    """A class whose token is the same object has the same scores, so a benchmark does not score it again."""
     head = learned(make, draw(BASE))
     table = ScoreTable(queries())
     for session in (FIRST, SECOND, {30: 2, 25: 2}):
@@ -305,14 +312,14 @@ def tokens_are_honest(make: Make) -> None:
 
 
 def statistics_suffice(make: Make) -> None:
-    """The head follows from the statistics of its classes, as a model keeps them, or says that it does not."""
+    """The head can be rebuilt from the statistics of its classes, which a model stores, or says that it cannot."""
     head = learned(make, draw(BASE, dtype=np.float32), draw(FIRST, dtype=np.float32))  # what a model keeps
     settings = head.settings() or None
     try:
         adopted = make().adopt(head.memory_, settings)
     except InputError:
         return
-    require_same(adopted, head, "scores otherwise from the statistics of its classes than from their samples")
+    require_same(adopted, head, "gives other scores from the statistics of its classes than from their samples")
     require_finite(make().adopt(Memory(NO_CLASSES, head.memory_.statistics), settings))  # a model without a base
 
 
@@ -348,25 +355,29 @@ def learned(make: Make, *sessions: Rows) -> FewShotHead:
 
 
 def require(kept: bool, head: FewShotHead, sentence: str) -> None:
-    """Raise an AssertionError, also where Python runs without assertions."""
+    """Raise an AssertionError, even if Python runs without assertions."""
     if not kept:
         kind = type(head.unlearned_scorer() if isinstance(head, ScorerHead) else head)
         raise AssertionError(f"{kind.__name__}: {sentence}")
 
 
 def require_finite(head: FewShotHead) -> None:
-    """Refuse scores that are not numbers."""
+    """Refuse scores that are not finite."""
     bad = head.classes_[~np.isfinite(head.class_scores(queries())).all(axis=0)].tolist()
     seen = {label: head.statistics_[label].count for label in bad}
-    require(not bad, head, f"scores are not finite for classes of so many samples: {seen}; is n − 1 divided by?")
+    require(
+        not bad,
+        head,
+        f"scores are not finite for classes with few samples ({seen}); does the code divide by n − 1?",
+    )
 
 
 def require_close(head: FewShotHead, found: NDArray[Any], expected: NDArray[Any], sentence: str) -> None:
     """Refuse scores that differ by more than rounding."""
-    require(found.shape == expected.shape, head, f"{sentence}: {found.shape} instead of {expected.shape} of them")
+    require(found.shape == expected.shape, head, f"{sentence}: shape {found.shape} instead of {expected.shape}")
     apart = np.abs(found - expected).max()
     allowed = ROUNDING[expected.dtype] * max(1.0, np.abs(expected).max())
-    require(bool(apart <= allowed), head, f"{sentence}, by up to {apart:.2g} where rounding makes {allowed:.1g}")
+    require(bool(apart <= allowed), head, f"{sentence}, by up to {apart:.2g}; rounding explains {allowed:.1g}")
 
 
 def require_same(head: FewShotHead, other: FewShotHead, sentence: str) -> None:
@@ -377,7 +388,7 @@ def require_same(head: FewShotHead, other: FewShotHead, sentence: str) -> None:
 def require_forgotten(
     make: Make, seen: tuple[Rows, ...], never_seen: tuple[Rows, ...], *labels: int
 ) -> FewShotHead | None:
-    """Refuse a head that forgot classes and is not as if it had never seen them; None where it declines."""
+    """Require that a head without some classes equals one that never saw them; None if it declines to forget."""
     head = learned(make, *seen)
     before = head.class_scores(queries())
     try:
@@ -394,7 +405,7 @@ def require_forgotten(
 
 
 def draw(counts: dict[int, int], *, seed: int = 0, n_features: int = N_FEATURES, dtype: Any = np.float64) -> Rows:
-    """Draw correlated samples; a class's distribution depends on its label alone, its samples on the seed too.
+    """Draw correlated samples; a class's distribution depends only on its label, its samples also on the seed.
 
     >>> {label: rows.shape for label, rows in draw(FIRST).items()}
     {25: (3, 16), 5: (1, 16)}
@@ -412,7 +423,7 @@ def _drawn(label: int, count: int, seed: int, n_features: int) -> Any:
 
 @contextmanager
 def features_of(name: str) -> Iterator[None]:
-    """Have features made by this library inside the block."""
+    """Make features with this library inside the block."""
     before = _library.set(name)
     try:
         yield
@@ -421,17 +432,17 @@ def features_of(name: str) -> Iterator[None]:
 
 
 def made(array: NDArray[Any]) -> Any:
-    """Return an array in the library that is checked; it shares the memory."""
+    """Return an array in the tested library; it shares the memory."""
     return array if _library.get() == "numpy" else import_extra(_library.get(), extra="torch").from_numpy(array)
 
 
 def is_exact() -> bool:
-    """Tell whether a file must bring back the same bits: it holds arrays of NumPy."""
+    """Tell whether a file must restore exactly the same bits: for NumPy arrays."""
     return _library.get() == "numpy"
 
 
 def joined(rows: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return features and labels as NumPy has them, class by class."""
+    """Return features and labels as NumPy arrays, class by class."""
     return np.concatenate(list(rows.values())), np.repeat(list(rows), [len(part) for part in rows.values()])
 
 
@@ -449,7 +460,7 @@ def shuffled(rows: Rows, seed: int = 0) -> tuple[Any, NDArray[Any]]:
 
 
 def halves(rows: Rows) -> tuple[Rows, Rows]:
-    """Return the first half of every class's samples, the larger one, and the second."""
+    """Return the first half of every class's samples, which may be one larger, and the second half."""
     middle = {label: (len(part) + 1) // 2 for label, part in rows.items()}
     return {k: v[: middle[k]] for k, v in rows.items()}, {k: v[middle[k] :] for k, v in rows.items()}
 

@@ -1,4 +1,4 @@
-"""FeCAM and C-FeCAM as estimators; the mathematics are in ``fiveshot.core.scorers.fecam``."""
+"""FeCAM and C-FeCAM as estimators; the mathematics is in ``fiveshot.core.scorers.fecam``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class FeCAM(FewShotHead):
     normalization : {"correlation", "rows", "none"}
         ``"correlation"`` is the paper's, ``"rows"`` the published code's correlation between covariance rows.
     normalize : bool
-        Scale features and means to length one before distances are taken; covariances stay those of the raw
+        Scale features and means to length one before computing distances; covariances are those of the raw
         features.
     calibration : Calibration, optional
-        Calibrates new classes, which makes it C-FeCAM.
+        Calibration of new classes; with it the head is C-FeCAM.
     bias : float
-        The share that is subtracted of what the noise of a mean adds to its squared distances; 0 in the paper.
+        The noise of a mean increases squared distances; this share of the increase is subtracted. 0 in the paper.
     temperature : float
         Probabilities are softmax(score / temperature).
     device : str, optional
-        Where arrays are moved to; None computes where they are.
+        Device to move arrays to; None computes where they are.
 
     Examples
     --------

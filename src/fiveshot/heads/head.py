@@ -1,4 +1,4 @@
-"""Heads: estimators of scikit-learn around scorers, which learn classes session by session from features."""
+"""Heads: scikit-learn estimators around scorers that learn classes session by session from features."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from fiveshot.errors import InputError
 class FewShotHead(ClassifierMixin, BaseEstimator):
     """A classifier that learns classes session by session from feature vectors.
 
-    It checks data and parameters as scikit-learn's classifiers do. A scorer does the rest
-    (:class:`fiveshot.core.scorers.Scorer`); after ``fit`` it is ``scorer_``. NumPy arrays are computed by NumPy,
-    tensors of torch where they lie; ``device="cuda"`` moves arrays there.
+    It checks data and parameters like scikit-learn's classifiers. A scorer does the rest
+    (:class:`fiveshot.core.scorers.Scorer`); after ``fit`` it is ``scorer_``. NumPy computes on NumPy arrays, torch
+    on tensors on their device; ``device="cuda"`` moves arrays there.
 
     Examples
     --------
@@ -44,17 +44,17 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
     ['kite', 'wren']
     """
 
-    scorer_class: ClassVar[type[Scorer]] = Scorer  # whose parameters these are
+    scorer_class: ClassVar[type[Scorer]] = Scorer  # has the same parameters
     scorer_: Scorer
     n_features_in_: int
     feature_names_in_: Any
 
     def unlearned_scorer(self) -> Scorer:
-        """Return a scorer with the parameters of this head that has learned nothing."""
+        """Return an unlearned scorer with the parameters of this head."""
         return self.scorer_class(**self.get_params(deep=False))
 
     def first_scorer(self, X: Array, y: Labels) -> Scorer:
-        """Return the scorer that learns the base session, whose samples are given."""
+        """Return the scorer for the base session with these samples."""
         return self.unlearned_scorer()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -63,12 +63,12 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         deep : bool
-            Add those of parameters that are estimators or dataclasses themselves, as ``name__parameter``.
+            Add the parameters of nested estimators and dataclasses, as ``name__parameter``.
 
         Returns
         -------
         dict
-            Each parameter as the constructor stored it.
+            The parameters as the constructor stored them.
 
         Examples
         --------
@@ -88,9 +88,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         **params
-            New values. ``name__parameter`` sets one of a parameter that is an estimator or a dataclass itself; a
-            field of a dataclass is also known by its name alone, as in ``make_head``. They count from the next
-            session on.
+            New values, which apply from the next session on. ``name__parameter`` sets a parameter of a nested
+            estimator or dataclass. A field of a dataclass also works by its own name, as in ``make_head``.
 
         Returns
         -------
@@ -99,7 +98,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            A parameter that the estimator does not have, or a value that a dataclass refuses. Nothing is set then.
+            A parameter that the estimator does not have, or a value that a dataclass refuses. Then nothing is set.
 
         Examples
         --------
@@ -124,12 +123,12 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn the base session, forgetting everything before.
+        """Learn the base session; everything learned before is forgotten.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            Features: NumPy, lists, data frames or tensors of torch.
+            Features: NumPy arrays, lists, data frames or torch tensors.
         y : array of shape (n_samples,)
             Labels: strings, integers or booleans.
 
@@ -155,7 +154,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn a session: the first is the base session, later ones bring new classes or more samples.
+        """Learn a session: the first is the base session, later ones add new classes or more samples.
 
         Parameters
         ----------
@@ -164,8 +163,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         y : array of shape (n_samples,)
             Labels.
         classes : array of shape (n_classes,), optional
-            All classes that will ever come, as scikit-learn has it. A label that is not among them is an error;
-            a class that has not come yet is not.
+            All classes of all sessions, as in scikit-learn. A label that is not in this list is an error.
 
         Returns
         -------
@@ -194,7 +192,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self
 
     def forget(self, labels: Label | Iterable[Label]) -> Self:
-        """Remove one class, or several: afterwards the head equals one that never saw them.
+        """Remove one or several classes; afterwards the head equals one that never saw them.
 
         Parameters
         ----------
@@ -208,7 +206,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            An unknown class, or one that this head cannot take out again.
+            An unknown class, or one that this head cannot remove.
 
         Examples
         --------
@@ -222,14 +220,14 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self
 
     def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
-        """Take up statistics that were learned elsewhere, as if their sessions had been learned here.
+        """Take over statistics that were learned elsewhere, as if their sessions had been learned here.
 
         Parameters
         ----------
         memory : Memory
             Statistics, such as ``memory_`` of another head.
         settings : mapping, optional
-            Those of the head that saw the base session (its :meth:`settings`).
+            The :meth:`settings` of the head that saw the base session.
 
         Returns
         -------
@@ -238,7 +236,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            A head that does not follow from statistics, or settings that do not fit it.
+            A head that needs more than statistics, or settings that do not fit it.
 
         Examples
         --------
@@ -254,7 +252,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self
 
     def settings(self) -> dict[str, Any]:
-        """Return what was chosen on the base session and does not follow from the statistics, as JSON values.
+        """Return values that were chosen on the base session and cannot be computed from the statistics, for JSON.
 
         Examples
         --------
@@ -272,7 +270,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
 
     @property
     def memory_(self) -> Memory:
-        """Raw statistics of the base classes, and of the new ones."""
+        """Raw statistics of the base classes and of the new classes."""
         return self.scorer_.memory
 
     @property
@@ -310,7 +308,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return Answer(self.classes_, *(_given_back(value, X) for value in values))
 
     def familiarity(self, X: Any) -> Any:
-        """Return how much each sample is like the class it is most like, (n_samples,); low means unknown.
+        """Return how similar each sample is to its most similar class, (n_samples,); low means unknown.
 
         Examples
         --------
@@ -337,7 +335,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return _given_back(self.scorer_.scores(features), X)
 
     def decision_function(self, X: Any) -> Any:
-        """Return scores as scikit-learn defines them: with two classes, one number for the second.
+        """Return scores as scikit-learn defines them: with two classes, one number for the second class.
 
         Examples
         --------
@@ -363,7 +361,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return _given_back(self.scorer_.classify(features), X)
 
     def predict_proba(self, X: Any) -> Any:
-        """Return softmax(score / temperature), consistent with ``predict``; calibrated where the head says so.
+        """Return softmax(score / temperature), consistent with ``predict``; only some heads calibrate it.
 
         Examples
         --------
@@ -376,7 +374,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return _given_back(self.scorer_.probabilities(features), X)
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithm of :meth:`predict_proba`, which is finite also where a probability is almost 0.
+        """Return the logarithm of :meth:`predict_proba`; it is finite even if a probability rounds to 0.
 
         Examples
         --------
@@ -389,11 +387,11 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return _given_back(self.scorer_.log_probabilities(features), X)
 
     def validated_session(self, X: Any, y: Any) -> tuple[Array, Labels]:
-        """Return features and labels of a base session as scorers take them, and note the number of features."""
+        """Check features and labels of a base session, and store the number of features."""
         return self._validated(X, reset=True), self._labels(y, None)
 
     def _current_scorer(self) -> Scorer:
-        """Return what was learned, with the parameters as they are now."""
+        """Return the learned scorer with the current parameters."""
         return self.scorer_.reconfigured(own_parameters(self.unlearned_scorer()))
 
     def _asked(self, X: Any) -> Array:
@@ -401,9 +399,9 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self._validated(X, reset=False)
 
     def _validated(self, X: Any, *, reset: bool) -> Array:
-        """Return X as a matrix of numbers; with ``reset`` the number of features is learned, else it must fit.
+        """Return X as a matrix of numbers; with ``reset`` its number of features is stored, else it must match.
 
-        The scorer refuses NaN and infinity. Tensors of torch stay where they are.
+        The scorer refuses NaN and infinity. Torch tensors stay on their device.
         """
         if is_torch_array(X):
             features = as_features(X, None if reset else self.n_features_in_, type(self).__name__)
@@ -421,9 +419,9 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             raise InputError(str(error)) from error
 
     def _labels(self, y: Any, classes: Any) -> Labels:
-        """Return the labels of a session, one per sample, of the type of the classes known so far.
+        """Return the labels of a session, one per sample, with the type of the known classes.
 
-        ``classes`` may announce all that will ever come; a label that is not among them is an error.
+        ``classes`` may list all classes of all sessions; a label that is not in it is an error.
         """
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -435,14 +433,12 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             refuse_other_kind(announced, labels)
             unexpected = python_labels(np.setdiff1d(labels, announced))
             if unexpected:
-                raise InputError(
-                    f"label {unexpected[0]!r} is not among the announced classes=", hint="add it there"
-                )
+                raise InputError(f"label {unexpected[0]!r} is not in classes=", hint="add it there")
         return labels
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
-        # Everything learned is an immutable value, so the old attributes are the old state.
+        # All learned values are immutable, so restoring the old attributes restores the old state.
         before = dict(self.__dict__)
         try:
             yield
@@ -458,7 +454,7 @@ class ScorerHead(FewShotHead):
     Parameters
     ----------
     scorer : Scorer
-        Unlearned; its parameters are this estimator's as ``scorer__name``, and by their names alone.
+        An unlearned scorer; its parameters are available as ``scorer__name`` and as ``name``.
 
     Examples
     --------
@@ -480,7 +476,7 @@ class ScorerHead(FewShotHead):
 
 
 def _given_back(values: Array, X: Any) -> Any:
-    """Return values as NumPy has them, or in the library of X where scikit-learn was told to keep to it."""
+    """Return values as NumPy arrays, or in the library of X if scikit-learn dispatches array APIs."""
     if not get_config()["array_api_dispatch"] or not is_array_api_obj(X) or is_numpy_array(X):
         return as_numpy(values)
     if is_numpy_array(values) and values.dtype.kind == "U":  # tensors hold no text

@@ -1,4 +1,4 @@
-"""Nearest class mean and TEEN as estimators; the mathematics are in ``fiveshot.core.scorers.nearest_mean``."""
+"""Nearest class mean and TEEN as estimators; the mathematics is in ``fiveshot.core.scorers.nearest_mean``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class NCM(FewShotHead):
     Parameters
     ----------
     metric : {"cosine", "euclidean"}
-        ``"cosine"`` is the published code's, ``"euclidean"`` the paper's text.
+        ``"cosine"`` as in the published code, ``"euclidean"`` as in the paper's text.
     calibration : Calibration, optional
-        Moves the means of new classes towards similar base classes, which makes it TEEN.
+        Moves the means of new classes towards similar base classes; with it the head is TEEN.
     bias : float
-        The share that is subtracted of what the noise of a mean adds to squared distances, and to the squared
-        length of a prototype in a cosine. 0 is the paper's, 1 makes classes of few and of many samples alike in
-        expectation.
+        The noise of a mean increases squared distances, and the squared length of a prototype in a cosine. This
+        share of the increase is subtracted. The paper uses 0; with 1, classes of few and of many samples are
+        treated alike in expectation.
     temperature : float
         Probabilities are softmax(score / temperature).
     device : str, optional
-        Where arrays are moved to; None computes where they are.
+        Device to move arrays to; None computes where they are.
 
     Examples
     --------

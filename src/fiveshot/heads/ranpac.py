@@ -1,4 +1,4 @@
-"""RanPAC, RanPAC* and C-RanPAC as estimators; the mathematics are in ``fiveshot.core.scorers.ranpac``."""
+"""RanPAC, RanPAC* and C-RanPAC as estimators; the mathematics is in ``fiveshot.core.scorers.ranpac``."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ class RanPAC(FewShotHead):
     Parameters
     ----------
     n_projections : int
-        Random features, M in the paper.
+        Number of random features, M in the paper.
     calibration : Calibration, optional
-        Calibrates the Gaussians of new classes before they are sampled, which makes it C-RanPAC.
+        Calibrates the Gaussians of new classes before sampling; with it the head is C-RanPAC.
     sampling : Sampling, optional
         Replaces the features of new classes by Gaussian samples.
     scoring : {"cosine", "linear"}
-        ``"cosine"`` scales each class's weights to length one, as published; ``"linear"`` is the text.
+        ``"cosine"`` scales each class's weights to length one, as in the published code; ``"linear"`` follows the
+        paper's text.
     mass : {"samples", "balanced"}
-        ``"balanced"`` weighs each class the same however many rows it has.
+        ``"balanced"`` gives each class the same weight, regardless of its number of rows.
     lambdas : sequence of float
-        Tried on 20 % of the base session; the best is kept.
+        Values to try on 20 % of the base session; the best is used.
     random_state : int
         Seed of all draws.
     temperature : float
         Probabilities are softmax(score / temperature).
     device : str, optional
-        Where arrays are moved to; None computes where they are.
+        Device to move arrays to; None computes where they are.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Parameters chosen by few-shot sessions played inside the base classes, and a head that chooses its own."""
+"""Choose parameters by few-shot episodes inside the base classes; and a head that does so itself."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from fiveshot.errors import InputError, is_number
 from fiveshot.heads.head import FewShotHead
 
 Candidate = Mapping[str, Any]  # parameters to set, by their short names
-MOST_CLASSES = 60  # per episode, drawn for each: bounds the time
-MOST_IN_EPISODES = 1000  # random features: what suits a tenth of them suits all
+MOST_CLASSES = 60  # classes drawn for an episode; bounds the time
+MOST_IN_EPISODES = 1000  # random features; parameters that suit a tenth of them suit all
 
 
 @dataclass(frozen=True)
 class SearchValues:
-    """Values of a parameter to try beside its own: these, or its own times some factors."""
+    """Values of a parameter to try in addition to its own: these values, or its own times some factors."""
 
     values: tuple[float, ...] = ()
     factors: tuple[float, ...] = ()
 
     def beside(self, own: Any) -> list[float]:
-        """Return them; none where a factor meets a parameter without a value."""
+        """Return the values to try; empty if there are factors but ``own`` is None."""
         if self.values:
             return [value for value in self.values if value != own]
         return [] if own is None else [factor * own for factor in self.factors]
@@ -64,7 +64,7 @@ class SearchValues:
 HALF_AND_DOUBLE = SearchValues(factors=(0.5, 2.0))
 ALPHAS = SearchValues((0.5, 0.75, 0.9, 1.0))
 SHARES = SearchValues((0.0, 0.25, 0.5, 0.75, 1.0))
-SEARCHED: dict[type[Scorer], dict[str, SearchValues]] = {  # by short name, what episodes may choose
+SEARCHED: dict[type[Scorer], dict[str, SearchValues]] = {  # parameters that episodes may choose, by short name
     NCMScorer: {"alpha": ALPHAS, "bias": SHARES, "tau": HALF_AND_DOUBLE},
     FeCAMScorer: {
         "alpha": ALPHAS,
@@ -84,12 +84,12 @@ SEARCHED: dict[type[Scorer], dict[str, SearchValues]] = {  # by short name, what
 
 
 def searched(scorer: Scorer) -> dict[str, SearchValues]:
-    """Return what may be chosen of a scorer, by short name; nothing of one that is not listed."""
+    """Return the parameters of a scorer that may be chosen, by short name; empty for an unlisted scorer."""
     return next((SEARCHED[kind] for kind in type(scorer).__mro__ if kind in SEARCHED), {})
 
 
 def values_to_try(scorer: Scorer, name: str) -> list[float]:
-    """Return the values of one parameter that episodes try beside the scorer's own.
+    """Return the values of one parameter that episodes try in addition to the scorer's own.
 
     >>> from fiveshot.core.scorers import make_scorer
     >>> values_to_try(make_scorer("c-fecam"), "alpha"), values_to_try(make_scorer("c-fecam"), "gamma")
@@ -104,12 +104,12 @@ def values_to_try(scorer: Scorer, name: str) -> list[float]:
     ]
     raise InputError(
         f"{name!r} of {method_name(scorer)} cannot be chosen by episodes",
-        hint=f"give it a value; what can be chosen: {', '.join(known) or 'nothing'}",
+        hint=f"give it a value; parameters that can be chosen: {', '.join(known) or 'none'}",
     )
 
 
 def is_auto(scorer: Scorer, name: str, value: object) -> bool:
-    """Tell whether a value asks for a choice by episodes; where a word can be a value, ``"auto"`` is one.
+    """Tell whether a value requests a choice by episodes; for a parameter whose values are words it never does.
 
     >>> from fiveshot.core.scorers import make_scorer
     >>> is_auto(make_scorer("ncm"), "bias", "auto"), is_auto(make_scorer(), "offset", "auto")
@@ -120,7 +120,7 @@ def is_auto(scorer: Scorer, name: str, value: object) -> bool:
 
 
 def default_candidates(scorer: Scorer) -> Sequence[Candidate]:
-    """Return the changes of parameters that :func:`tune_on_base` tries unless told others."""
+    """Return the parameter changes that :func:`tune_on_base` tries by default."""
     if isinstance(scorer, NCMScorer):
         return [*({"bias": share} for share in (0.25, 0.5, 0.75, 1.0)), *_calibrations(scorer, bias=0.5)]
     if isinstance(scorer, FeCAMScorer):
@@ -137,12 +137,12 @@ def default_candidates(scorer: Scorer) -> Sequence[Candidate]:
         priors = {"strength": (0.1, 1.0), "smoothing": (0.4, 0.9), "shrinkage": (0.15, 0.6)}
         return [{name: value} for name, values in priors.items() for value in values]
     raise InputError(
-        f"no candidates are known for {method_name(scorer)}", hint="name some with candidates=[{...}]"
+        f"{method_name(scorer)} has no default candidates", hint="give some with candidates=[{...}]"
     )
 
 
 def _calibrations(scorer: NCMScorer | FeCAMScorer, *, bias: float) -> list[Candidate]:
-    """Return other calibrations, where there is one, each with this share of the bias."""
+    """Return changes of the calibration, if there is one, each with this ``bias``."""
     calibration = scorer.calibration
     if calibration is None:
         return []
@@ -163,13 +163,13 @@ def episode_scores(
     settings: Mapping[str, Any] | None,
     shared: dict[str, Any],
 ) -> Array:
-    """Return the scores of a candidate on an episode, whose rows count in X and y.
+    """Return the scores of a candidate on an episode, whose rows are indices into X and y.
 
-    What candidates have in common is made once and kept in ``shared``.
+    Intermediate results that candidates have in common are computed once and kept in ``shared``.
     """
     check_parameters(scorer)
     asked = X[positions(episode.asked_rows, X)]
-    if isinstance(scorer, FeCAMScorer):  # the metrics serve all that differ in the bias alone
+    if isinstance(scorer, FeCAMScorer):  # candidates that differ only in the bias share the metrics
         key = _described_without(scorer, "bias")
         if key not in shared:
             whole = with_parameters(scorer, {"bias": 1.0}).adopt(episode.memory)
@@ -177,7 +177,7 @@ def episode_scores(
             shared[key] = as_numpy(whole.scores(asked)), np.array(inflations)
         scores, inflations = shared[key]
         return scores - (1 - scorer.bias) * inflations
-    if isinstance(scorer, RanPACScorer):  # one base session serves all that differ in the calibration
+    if isinstance(scorer, RanPACScorer):  # candidates that differ only in the calibration share the base session
         fewer = with_parameters(scorer, {"n_projections": min(scorer.n_projections, MOST_IN_EPISODES)})
         key = _described_without(fewer, "calibration")
         if key not in shared:
@@ -191,28 +191,28 @@ def episode_scores(
 
 
 def _described_without(scorer: Scorer, name: str) -> str:
-    """Return all parameters but one as a text; the same text means the same values."""
+    """Return all parameters except one as a text; equal texts mean equal values."""
     return repr(sorted((key, value) for key, value in own_parameters(scorer).items() if key != name))
 
 
 class TunedHead(FewShotHead):
-    """Another head, with the parameters named in ``auto`` chosen on the base session.
+    """A head whose parameters in ``auto`` are chosen on the base session.
 
-    ``make_head("c-fecam", alpha="auto")`` returns one. :func:`~fiveshot.heads.choose_parameters` says how a choice
-    is made. After ``fit``, ``chosen_`` holds what was chosen, and ``head_`` the head that has it.
+    ``make_head("c-fecam", alpha="auto")`` returns one. :func:`~fiveshot.heads.choose_parameters` describes the
+    choice. After ``fit``, ``chosen_`` holds the chosen values, and ``head_`` the head with these values.
 
     Parameters
     ----------
     head : FewShotHead
-        Its values are where the choice starts, and what stays with fewer than ten base classes.
+        The choice starts from its values. With fewer than ten base classes they stay unchanged.
     auto : sequence of str
         The parameters to choose.
     shots : int
-        Samples of a class that is played as new.
+        Samples of a class that an episode treats as new.
     episodes : int
-        How many are played.
+        Number of episodes.
     random_state, device : optional
-        Those of ``head`` unless given.
+        By default those of ``head``.
 
     Examples
     --------
@@ -244,7 +244,7 @@ class TunedHead(FewShotHead):
         self.device = device
 
     def unlearned_scorer(self) -> Scorer:
-        """Return the scorer of the head, with what was chosen."""
+        """Return the scorer of the head, with the chosen values."""
         return self._head_with(getattr(self, "chosen_", {})).unlearned_scorer()
 
     def first_scorer(self, X: Array, y: Labels) -> Scorer:
@@ -260,13 +260,13 @@ class TunedHead(FewShotHead):
 
     @property
     def head_(self) -> FewShotHead:
-        """The head with what was chosen, fitted."""
+        """The fitted head with the chosen values."""
         head = self._head_with(self.chosen_)
         head.scorer_, head.n_features_in_ = self.scorer_, self.n_features_in_
         return head
 
     def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
-        """Take up statistics; without ``settings`` with the values that the choice would have started from."""
+        """Take over statistics; without ``settings`` the values of ``head`` stay unchanged."""
         with self._unchanged_on_error():
             chosen = getattr(self, "chosen_", {}) if settings is None else dict(settings["chosen"])
             if chosen != getattr(self, "chosen_", None):
@@ -275,14 +275,14 @@ class TunedHead(FewShotHead):
             return super().adopt(memory, None if settings is None else settings["head"])
 
     def settings(self) -> dict[str, Any]:
-        """Return what was chosen, and what the head itself chose on the base session."""
+        """Return the chosen values, and those that the head itself chose on the base session."""
         check_is_fitted(self)
         return {"chosen": self.chosen_, "head": self.scorer_.settings()}
 
     def _head_with(self, chosen: Mapping[str, Any]) -> FewShotHead:
-        """Return the head with these values, on the device and with the seed of this one."""
+        """Return the head with these values, and with the device and the seed of this object."""
         if not isinstance(self.head, FewShotHead) or isinstance(self.head, TunedHead):
-            raise InputError(f"head must be a head to choose parameters for, got {self.head!r}; for example NCM()")
+            raise InputError(f"head must be a FewShotHead, got {self.head!r}; for example NCM()")
         shared = {"device": self.device, "random_state": self.random_state}
         known = parameter_names(self.head.unlearned_scorer())
         given = {name: value for name, value in shared.items() if name in known and value is not None}
@@ -291,7 +291,7 @@ class TunedHead(FewShotHead):
 
 
 def plain_head(head: FewShotHead) -> FewShotHead:
-    """Return the head inside one that tunes itself, and any other as it is.
+    """Return the inner head of a :class:`TunedHead`; any other head is returned unchanged.
 
     >>> from fiveshot.heads import make_head
     >>> type(plain_head(make_head("teen", alpha="auto"))).__name__, type(plain_head(make_head("fecam"))).__name__
@@ -302,27 +302,27 @@ def plain_head(head: FewShotHead) -> FewShotHead:
 
 @dataclass(frozen=True)
 class CandidateScore:
-    """Parameters that were tried, and (accuracy + A_HM) / 2 over the episodes."""
+    """Tried parameters, and their mean of (accuracy + A_HM) / 2 over the episodes."""
 
     parameters: Candidate
     mean: float
-    spread: float | None  # sample standard deviation over episodes; None of a single one
+    spread: float | None  # sample standard deviation over episodes; None for a single episode
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """The head with the parameters that were picked, unfitted, and what the pick rests on.
+    """The unfitted head with the picked parameters, and the scores of all candidates.
 
     Attributes
     ----------
     head : FewShotHead
-        With the parameters that were picked.
+        The head with the picked parameters.
     picked : int
-        Which candidate; 0 is the head as it was given.
+        Index of the picked candidate; 0 is the given head.
     scores : tuple of CandidateScore
-        Of each candidate; empty without episodes.
+        Score of each candidate; empty without episodes.
     single_picks : tuple of int
-        The best of each episode alone: how far they scatter is how far the pick can be trusted.
+        The best candidate of each episode; if they differ much, do not trust the pick.
 
     Examples
     --------
@@ -341,7 +341,7 @@ class Tuned:
 
     @property
     def parameters(self) -> Candidate:
-        """What was changed in the head, nothing where it was kept."""
+        """The changed parameters; empty if the head was kept."""
         return self.scores[self.picked].parameters if self.scores else {}
 
 
@@ -357,9 +357,9 @@ def tune_on_base(
 ) -> Tuned:
     """Return the head with the best of some parameter changes, judged by episodes inside the base classes.
 
-    A candidate replaces the head as given only where it is better by more than one standard error of the paired
-    difference. With fewer than ten base classes of ``shots`` + 2 samples the head is returned as it was given:
-    its defaults are then the better guess.
+    A candidate replaces the given head only if it is better by more than one standard error of the paired
+    difference. With fewer than ten base classes of ``shots`` + 2 samples the given head is returned unchanged,
+    because its defaults are then the better guess.
 
     Parameters
     ----------
@@ -370,11 +370,11 @@ def tune_on_base(
     candidates : sequence of mappings, optional
         Parameters to change, by their short names; the usual ones of the head unless given.
     shots : int
-        Samples of a class that is played as new.
+        Samples of a class that an episode treats as new.
     episodes : int
-        How many are played.
+        Number of episodes.
     seed : int
-        Of the episodes.
+        Random seed of the episodes.
 
     Returns
     -------
@@ -401,7 +401,7 @@ def tune_on_base(
         return Tuned(clone(head), 0)
     settings: Mapping[str, Any] | None = None
     if type(start).settings is not Scorer.settings:
-        # What it chooses on the base session is chosen once, not for each candidate.
+        # The scorer's own choices on the base session are made once, not for each candidate.
         start = start.learn(features, labels)
         settings = start.settings()
     played = tuning_episodes(start, features, labels, shots=shots, episodes=episodes, seed=seed)
@@ -429,7 +429,7 @@ def choose_parameters(
     episodes: int = 8,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Choose parameters one after the other, each by :func:`tune_on_base` with those before it in force.
+    """Choose parameters one after the other by :func:`tune_on_base`, each with the values chosen before it.
 
     Parameters
     ----------
@@ -440,11 +440,11 @@ def choose_parameters(
     names : sequence of str
         Parameters for which values to try are known.
     shots : int
-        Samples of a class that is played as new.
+        Samples of a class that an episode treats as new.
     episodes : int
-        How many are played.
+        Number of episodes.
     seed : int
-        Of the episodes.
+        Random seed of the episodes.
 
     Returns
     -------
@@ -465,7 +465,7 @@ def choose_parameters(
     ['alpha', 'bias']
     """
     start = head.unlearned_scorer()
-    grids = {name: values_to_try(start, name) for name in names}  # refuses all names before anything is played
+    grids = {name: values_to_try(start, name) for name in names}  # raises for a bad name before the first episode
     chosen: dict[str, Any] = {}
     for name, values in grids.items():
         candidates = [{name: value} for value in values]
@@ -477,7 +477,7 @@ def choose_parameters(
 def tuning_episodes(
     scorer: Scorer, X: Array, y: Labels, *, shots: int, episodes: int, seed: int
 ) -> Iterator[tuple[Episode, Array, Labels]]:
-    """Yield seeded episodes, each over other classes, with the samples and labels that their rows count in."""
+    """Yield seeded episodes, each over other classes, with the samples and labels that their rows refer to."""
     usable = usable_classes(y, shots)
     for number in range(episodes):
         rng = np.random.default_rng([derived_seed(seed, "classes of episodes"), number])
@@ -490,7 +490,7 @@ def tuning_episodes(
 def _scores(
     scorers: Sequence[Scorer], episode: Episode, X: Array, y: Labels, settings: Mapping[str, Any] | None
 ) -> list[float]:
-    """Return the mean of accuracy and A_HM of each scorer on one episode, averaged over its depths."""
+    """Return (accuracy + A_HM) / 2 of each scorer on one episode, averaged over its depths."""
     shared: dict[str, Any] = {}
     tables = (
         as_numpy(episode_scores(scorer, episode, X, y, settings=settings, shared=shared)) for scorer in scorers
@@ -507,7 +507,7 @@ def score_at(scores: NDArray[Any], episode: Episode, depth: float) -> float:
 
 
 def _pick(table: NDArray[np.float64]) -> int:
-    """Return the best column, or the first where the gain on it is within one standard error."""
+    """Return the best column, or column 0 if the gain is within one standard error."""
     best = int(table.mean(axis=0).argmax())
     gains = table[:, best] - table[:, 0]
     error = float(gains.std(ddof=1)) / math.sqrt(len(gains)) if len(gains) > 1 else 0.0

@@ -1,4 +1,4 @@
-"""Unbiased LDA as an estimator; the mathematics are in ``fiveshot.core.scorers.unbiased_lda``."""
+"""Unbiased LDA as an estimator; the mathematics is in ``fiveshot.core.scorers.unbiased_lda``."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from fiveshot.heads.head import FewShotHead
 
 
 class UnbiasedLDA(FewShotHead):
-    """Linear discriminant analysis for classes of five samples beside classes of hundreds.
+    """Linear discriminant analysis for classes with five samples next to classes with hundreds.
 
-    The covariance is pooled over all classes, new ones too; the equations are in ``fiveshot.core.lda``.
+    The covariance is pooled over all classes, including new ones; the equations are in ``fiveshot.core.lda``.
 
     Parameters
     ----------
     n_random : int
-        Random ReLU features that form a second space. They are used where a base session of more samples than
-        that gives their covariance.
+        Number of random ReLU features, which form a second space. They are used only if the base session has more
+        samples than that, because their covariance comes from it.
     random_weight : float
-        How much the scores of the second space count.
+        Weight of the scores of the second space.
     prior : Prior, optional
-        Regularizes.
+        Regularization.
     offset : float or "auto"
         The share of the expected gap between old and new classes that is closed. ``"auto"`` chooses it by episodes
-        played inside the base classes, and takes a stated default where there are fewer than ten.
+        inside the base classes; with fewer than ten base classes it uses a default.
     sharpness : float or "auto"
-        The factor of the scores in ``predict_proba``, chosen likewise.
+        The factor of the scores in ``predict_proba``; ``"auto"`` as for ``offset``.
     center : bool
         False leaves features uncentered.
     pooled : {"all", "base"}
         ``"base"`` leaves new classes out of the covariance.
     kept : {"classes", "sums"}
-        What is kept of the base session. ``"classes"`` keeps the scatter of each class, as many rows as it has
-        samples: any class can be forgotten exactly, as a model of other people's photos must. ``"sums"`` keeps the
-        mean of each class, and the scatter of all as one sum: memory does not grow with the samples, but base
-        classes can no longer be forgotten; new ones can. Answers are the same, except that ``"auto"`` plays its
-        episodes with at most 24 samples of a class.
+        What is kept of the base session. ``"classes"`` keeps the scatter of each class, with as many rows as
+        samples. So any class can be forgotten exactly, which a model of other people's photos needs. ``"sums"``
+        keeps the mean of each class, and the scatter of all classes as one sum. Then memory does not grow with the
+        samples, but only new classes can be forgotten. Answers are the same, except that ``"auto"`` uses at most
+        24 samples of a class in its episodes.
     episodes : int
-        How many are played.
+        Number of episodes.
     together : int
-        Rounds in which samples that are asked about at once move the means of the classes they are taken for.
-        Answers then depend on what else is asked (transduction); 0 looks at each sample alone.
+        Rounds in which samples that are predicted together move the means of their predicted classes. Answers then
+        depend on the other samples (transduction); with 0 each sample is predicted alone.
     random_state : int
         Seed of all draws.
     device : str, optional
-        Where arrays are moved to; None computes where they are.
+        Device to move arrays to; None computes where they are.
 
     Examples
     --------
@@ -97,5 +97,5 @@ class UnbiasedLDA(FewShotHead):
 
     @property
     def choice_(self) -> Choice:
-        """Offset and sharpness in force: given, chosen on the base session, or the defaults."""
+        """Offset and sharpness in use: given, chosen on the base session, or the defaults."""
         return self.scorer_.choice

@@ -12,7 +12,7 @@ from PIL import Image
 from fiveshot.backbones import load_embedder
 from fiveshot.data import BadImage
 from fiveshot.errors import InputError
-from fiveshot.features import Keep, _seeing
+from fiveshot.features import Keep, seeing
 from fiveshot.recognizer.photos.embedding import photo_records, records_or_bad, stream_records
 from fiveshot.recognizer.photos.inputs import gather_photos
 
@@ -46,7 +46,7 @@ def photos(tmp_path: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_seeing, "default_workers", lambda: 2)
+    monkeypatch.setattr(seeing, "default_workers", lambda: 2)
 
 
 def test_photos_come_in_order_in_small_batches(photos: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""How photos become vectors: one step decodes, one step runs the network, and one loop runs both over many photos.
+"""Turn photos into vectors: one step decodes, one step runs the network, and a loop runs both over many photos.
 
 Learning, predicting and extraction use the loop. The service, which batches photos of several requests, and a
 cluster, whose machines share the work, call the two steps themselves. Photos are decoded, scaled and cropped on
@@ -24,19 +24,19 @@ from fiveshot.data import MAX_PIXELS, BadImage, ImageError, Photo, Reduced, by_s
 from fiveshot.data.reduction import PixelsAndCopies
 from fiveshot.work import in_order
 
-PART_COPY = 1 << 20  # bytes of a file from which on a copy of a part of it may be twice as large
+PART_COPY = 1 << 20  # bytes; if the file itself is kept, the copy of a box may have twice this size
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What is kept of a photo beside its vector.
+    """What is kept of a photo in addition to its vector.
 
     Parameters
     ----------
     thumbnail : bool
         A small copy.
     original : {"file", "copy"}, optional
-        The file as it is, or a copy of the picture without metadata. Of a box, it is always a copy.
+        The unchanged file, or a copy of the picture without metadata. For a box, it is always a copy.
 
     Examples
     --------
@@ -54,12 +54,12 @@ NOTHING = Keep()
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A photo, or the part of it in a box, after decoding: what the network takes, and what is kept.
+    """A decoded photo, or the decoded part in a box: the network's input, and what is kept.
 
     Parameters
     ----------
     name : str
-        What the photo is called in errors.
+        Name of the photo in errors.
     pixels : uint8 array (views, 3, size, size)
         Scaled and cropped for the network.
     sha256 : str
@@ -91,7 +91,7 @@ class PhotoVector:
     photo : Photo
         The photo as it was given.
     vector : float32 array (width,)
-        What the network made of it.
+        Its feature vector.
     sha256 : str
         Digest of the photo; the box counts.
     thumbnail, original : bytes, optional
@@ -142,7 +142,7 @@ def decode_photos(
 ) -> list[Seen | BadImage]:
     """Decode photos for the network; this is the first of two steps.
 
-    Boxes of the same photo that follow each other are cut out of one decoding.
+    A photo is decoded only once for consecutive boxes of it.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def decode_photos(
     preprocessing : Preprocessing
         How a picture is scaled and cropped.
     keep : Keep, optional
-        What is made of each photo beside its pixels.
+        What is made of each photo in addition to its pixels.
     max_pixels : int
         The most pixels that a photo may have.
 
@@ -180,11 +180,11 @@ def decode_photos(
 def _decode_same(
     same: Sequence[Photo], preprocessing: Preprocessing, keep: Keep, max_pixels: int
 ) -> Iterator[Seen | BadImage]:
-    """Yield what becomes of the boxes of one source, or of the whole of it."""
+    """Yield the results for photos of the same source: boxes, or the whole photo."""
     source, boxes = same[0].source, [photo.box for photo in same if photo.box is not None]
     wanted = PixelsAndCopies(preprocessing.squares, keep.thumbnail)
     try:
-        if keep.original is not None:  # what is kept is what was decoded
+        if keep.original is not None:  # read once, so that the kept bytes are the decoded ones
             source = same[0].loaded().source
         if keep.original == "copy":
             wanted = replace(wanted, copy_of=len(source.read()))
@@ -239,7 +239,7 @@ def embed(embedder: Embedder, seen: Sequence[Seen]) -> Vectors:
     >>> embed(embedder, decode_photos([black], embedder.preprocessing)).shape
     (1, 320)
     """
-    if not seen:  # the network is not loaded for nothing
+    if not seen:  # do not load the network for nothing
         return np.zeros((0, embedder.width), np.float32)
     try:
         return embedder.features(np.stack([one.pixels for one in seen]))
@@ -252,8 +252,8 @@ def see_batches(
 ) -> Generator[SeenBatch]:
     """Take batches of photos through both steps.
 
-    Each thread decodes a batch and runs the network on it. A bounded number of batches is in memory, however many
-    come. What is computed for a batch depends on the batch alone, not on the number of threads.
+    Each thread decodes a batch and runs the network on it. Only a bounded number of batches is in memory. The
+    result for a batch does not depend on the number of threads.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def see_photos(
     embedder : Embedder
         The network.
     photos : iterable of Photo
-        The photos; however many come, a bounded number is in memory.
+        The photos; only a bounded number is in memory.
     keep : Keep, optional
         What is kept of each photo beside its vector.
 

@@ -1,4 +1,4 @@
-"""A photo as it is passed around: where it comes from, and the box in it that is meant."""
+"""A photo before it is decoded: its source and, optionally, a box in it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """A photo that is read when it is needed, or the part of it in a box; errors name it.
+    """A photo, or the part of it in a box, that is read when it is needed.
 
     Parameters
     ----------
     source : ImageSource
         Where its bytes come from.
     box : Box, optional
-        The part of the photo that is meant; all of it unless given.
+        The part of the photo to use; by default all of it.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Photo:
 
     @property
     def name(self) -> str:
-        """What the photo is called in reports and errors: the path as it was given, where there is one."""
+        """The name of the photo in reports and errors; for a file, the path as given."""
         return self.source.name
 
     def read(self) -> bytes:
@@ -52,15 +52,15 @@ class Photo:
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the encoded bytes, which tells the same file under another name."""
+        """Digest of the encoded bytes; it identifies the same file under another name."""
         return self.digest(hashlib.sha256(self.read()).hexdigest())
 
     def digest(self, file: str) -> str:
-        """Return the digest of the photo, given that of its file: two parts of one file are two photos."""
+        """Return the digest of the photo from the digest of its file: two boxes in one file are two photos."""
         return file if self.box is None else hashlib.sha256(f"{file} {self.box}".encode()).hexdigest()
 
     def image(self) -> Image:
-        """Return the picture in RGB, upright; what is not a photo is refused by name."""
+        """Return the picture in RGB, upright; raise ``ImageError`` if it is not a photo."""
         picture = decode(self.source)
         if self.box is None:
             return picture
@@ -75,7 +75,7 @@ class Photo:
 
 
 def by_source(photos: Iterable[Photo]) -> Iterator[list[Photo]]:
-    """Yield together the photos that follow each other and are boxes of one source, or the whole of it.
+    """Group consecutive photos of the same source.
 
     Examples
     --------
