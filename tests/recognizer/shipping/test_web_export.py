@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
+import re
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +173,24 @@ def ask(page: Any, photos: dict[str, bytes]) -> dict[str, dict[str, Any]]:
     for name in photos:
         said = page.locator(f'li[data-name="{name}"] .said[data-probability]')
         said.wait_for(timeout=WAIT)
-        found[name] = said.evaluate("(one) => ({...one.dataset})")
+        found[name] = said.evaluate("(one) => ({...one.dataset, shown: one.textContent})")
     return found
 
 
 def agrees(found: dict[str, Any], wanted: Prediction) -> None:
     assert (found["label"] or None) == wanted.label, wanted
     assert (found["unknown"] == "true") == wanted.unknown
-    assert abs(float(found["probability"]) - wanted.probability) < CLOSE, wanted
+    probability = float(found["probability"])
+    assert abs(probability - wanted.probability) < CLOSE, wanted
+    if wanted.label is not None:
+        assert found["shown"].startswith(f"{wanted.label} {in_words(probability)}")
+
+
+def in_words(probability: float) -> str:
+    """A share as the page of ``serve`` shows it."""
+    if 0.99 < probability < 1:
+        return "over 99 %"
+    return "under 1 %" if 0 < probability < 0.01 else f"{math.floor(100 * probability + 0.5)} %"
 
 
 def predicted(model: Recognizer, photos: dict[str, bytes], folder: Path) -> dict[str, Prediction]:
@@ -264,6 +277,32 @@ def test_the_page_answers_as_the_model_does_can_be_installed_and_needs_no_networ
     for name, found in ask(page, dict(list(photos.items())[:1])).items():
         agrees(found, wanted[name])
     assert watched.complaints == []
+
+
+def test_shares_are_shown_as_the_page_of_the_service_shows_them() -> None:
+    pages = files("fiveshot")
+    texts = [
+        (pages / place).read_text() for place in ("recognizer/shipping/page/page.js", "service/page/elements.js")
+    ]
+    exported, served = (re.search(r"const percent = .*?\n};", text, re.DOTALL) for text in texts)
+    assert exported[0] == served[0]
+
+
+@needs_browser
+def test_a_single_class_has_no_percentage(browser: Any, tiny_file: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.png").write_bytes(encoded(drawing(0, number), "PNG"))
+    given = {"backbone": TINY, "weights": tiny_file, "device": "cpu", "views": 1}
+    with Recognizer.create(tmp_path / "model", **given) as alone:
+        alone.learn("stripes", [tmp_path / f"{number}.png" for number in range(3)])
+        export_web(alone, tmp_path / "site")
+    with hosted(tmp_path / "site") as url:
+        watched = Watched(browser)
+        watched.page.goto(url)
+        watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        (found,) = ask(watched.page, {"new.png": encoded(drawing(1, 9), "PNG")}).values()
+        watched.context.close()
+    assert found["shown"].startswith("stripesNothing can be called unknown yet")
 
 
 @needs_browser

@@ -1,17 +1,20 @@
 // What the numbers of the graph mean: a class, a group of classes, or that a photo is unlike all of them.
 
-// Returns {label, probability, unknown, group, candidates} of one photo, as `fiveshot predict` does.
+// Returns {label, probability, unknown, canBeUnknown, group, candidates} of one photo, as `fiveshot predict` does.
 export function answerOf(probabilities, familiarity, model) {
   const order = Array.from(probabilities.keys()).sort((a, b) => probabilities[b] - probabilities[a] || a - b);
-  const candidates = order.slice(0, 5).map((number) => ({ label: model.classes[number], probability: probabilities[number] }));
+  const candidates = order.slice(0, 5).map((number) => ({
+    label: model.classes[number], probability: order.length === 1 ? null : probabilities[number], // nothing to compare it with
+  }));
   const threshold = model.unknown_below[order[0]];
-  if (threshold !== null && familiarity < threshold) {
-    return { label: null, probability: candidates[0].probability, unknown: true, group: false, candidates };
+  const canBeUnknown = threshold !== null;
+  if (canBeUnknown && familiarity < threshold) {
+    return { label: null, probability: candidates[0].probability, unknown: true, canBeUnknown, group: false, candidates };
   }
   const levels = chain(probabilities, model);
   const sure = levels.findLast((level) => level.probability >= model.sure) || levels[0] || candidates[0];
   const group = levels.length > 0 && sure !== levels.at(-1);
-  return { label: sure.label, probability: sure.probability, unknown: false, group, candidates };
+  return { label: sure.label, probability: sure.probability, unknown: false, canBeUnknown, group, candidates };
 }
 
 // The most probable group, in it the most probable one below, down to a class; nothing without groups.

@@ -3,7 +3,11 @@
 const $ = (id) => document.getElementById(id);
 const policy = globalThis.trustedTypes?.createPolicy("fiveshot", { createScriptURL: (address) => address });
 const script = (address) => (policy ? policy.createScriptURL(address) : address);
-const percent = (share) => `${Math.round(100 * share)} %`;
+const percent = (share) => {
+  const hundredths = 100 * share;
+  if (hundredths > 0 && hundredths < 1) return "under 1 %";
+  return `${hundredths > 99 && hundredths < 100 ? "over 99" : Math.round(hundredths)} %`;
+};
 const waiting = new Map(); // by the number of a question, what to do with its answer
 let asked = 0;
 let worker = null;
@@ -46,14 +50,19 @@ function hear({ data }) {
 }
 
 function lines(answer) {
-  const likely = answer.candidates.filter((one) => one.probability >= 0.01).slice(0, 3);
+  const likely = answer.candidates.filter((one) => one.probability === null || one.probability >= 0.01).slice(0, 3);
   if (answer.unknown) {
     return [make("p", "label unknown", "Unknown"), make("p", "small", `Unlike every class it knows. Nearest: ${likely.map((one) => one.label).join(", ")}.`)];
   }
-  const head = make("p", "label", answer.label, " ", make("span", "share", percent(answer.probability)));
+  const head = make("p", "label", answer.label);
+  if (answer.probability !== null) head.append(" ", make("span", "share", percent(answer.probability)));
   if (answer.group) head.append(make("span", "muted small", ", a group of classes"));
   const others = likely.filter((one) => one.label !== answer.label);
-  return [head, others.length ? make("p", "small muted", `Or ${others.map((one) => `${one.label} ${percent(one.probability)}`).join(", ")}`) : null];
+  return [
+    head,
+    others.length ? make("p", "small muted", `Or ${others.map((one) => `${one.label} ${percent(one.probability)}`).join(", ")}`) : null,
+    answer.canBeUnknown ? null : make("p", "small muted", "Nothing can be called unknown yet: other things get the name of a class, too."),
+  ];
 }
 
 function fill(place, answer) {
