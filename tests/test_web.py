@@ -189,7 +189,7 @@ def test_a_login_that_is_not_understood_is_said(challenge: str) -> None:
     def answer(request: Any) -> None:
         request.say(b"", 401, WWW_Authenticate=challenge)
 
-    with server(answer) as address, pytest.raises(InputError, match="a login that is not understood"):
+    with server(answer) as address, pytest.raises(InputError, match="an unsupported login"):
         fetched(address, login=("ann", "secret"))
 
 

@@ -1,7 +1,6 @@
 """A client for the service: the verbs of the recognizer over HTTP, typed, and safe to repeat.
 
-Needs the extra ``client``. What it returns are the values that :class:`fiveshot.Recognizer` returns, where there
-are such.
+Needs the extra ``client``. It returns the same values as :class:`fiveshot.Recognizer`, if there are such.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ PAGE = 500  # classes of one request
 
 
 class ServiceError(FiveshotError):
-    """What the service refuses or fails at, in its own words.
+    """An error of the service, with its message.
 
     Attributes
     ----------
     status : int
-        The HTTP status; 0 where no reply came.
+        The HTTP status; 0 if there was no reply.
     details : tuple of mapping
         ``name``, ``code`` and ``message`` of each photo or value that cannot be used.
 
@@ -71,33 +70,32 @@ class ServiceError(FiveshotError):
         super().__init__(message, hint=hint, code=code)
         self.status = status
         self.details: tuple[Mapping[str, str], ...] = tuple(details)
-        self.repeated = False  # whether an earlier try of the same request may have been done
+        self.repeated = False  # whether an earlier try of the same request may have succeeded
 
 
 class Client:
-    """Talks to a service. Requests that get lost are sent again where that is safe.
+    """Talks to a service. Lost requests are sent again if that is safe.
 
-    Every request is sent again after the service has said that it is busy or being loaded, and after a connection
-    that could not be made. Where a reply was lost, it is sent again if nothing can be done twice by that:
-    questions, ``learn``, which the service knows again by a key, ``correct``, ``learn_none`` and ``forget``.
-    Other changes then raise a ``ServiceError``
-    with the code ``reply_lost``: look at the model before you send them again.
+    Every request is sent again while the service is busy or loading, and after a failed connection. After a lost
+    reply, a request is sent again only if nothing can be done twice: questions, ``learn`` (which has a key),
+    ``correct``, ``learn_none`` and ``forget``. Other changes raise a ``ServiceError`` with the code
+    ``reply_lost``: look at the model before you send them again.
 
     Parameters
     ----------
     url : str
-        Where the service is.
+        Address of the service.
     token : str, optional
-        What it was started with.
+        The token of the service.
     timeout : float
         Seconds to wait for a reply.
     retries : int
-        How often a request is sent again.
+        Maximum number of retries of a request.
 
     Raises
     ------
     InputError
-        If the extra ``client`` is not installed, or the address cannot be one.
+        If the extra ``client`` is not installed, or the address is not valid.
 
     Examples
     --------
@@ -126,14 +124,14 @@ class Client:
         self._client = self._httpx.Client(
             base_url=url,
             timeout=timeout,
-            # A connection that the other side closes just then would look like a reply that was lost.
+            # A connection that the other side is just closing would look like a lost reply.
             limits=self._httpx.Limits(max_keepalive_connections=0),
             headers={} if token is None else {"Authorization": f"Bearer {token}"},
-            trust_env=parts.hostname not in ("127.0.0.1", "localhost", "::1"),  # no proxy leads to this machine
+            trust_env=parts.hostname not in ("127.0.0.1", "localhost", "::1"),  # no proxy for this machine
         )
 
     def close(self) -> None:
-        """Close the connections; a ``with`` block does it by itself.
+        """Close the connections; a ``with`` block does this automatically.
 
         Examples
         --------
@@ -148,18 +146,18 @@ class Client:
         self.close()
 
     def model(self) -> ModelState:
-        """Describe the model that is served, and the limits of requests."""
+        """Return a description of the served model, and the limits of requests."""
         found = _made(ModelState, self._json("GET", "/v1/model"))
         self._limits = found.limits
         return found
 
     def wait_until_ready(self, seconds: float = 60.0) -> None:
-        """Wait until the service takes photos: it answers while its model is still being loaded.
+        """Wait until the service accepts photos: it already answers while its model is being loaded.
 
         Raises
         ------
         ServiceError
-            If it does not within that time.
+            If the service is not ready within that time.
         """
         ends = time.monotonic() + seconds
         while True:
@@ -180,7 +178,7 @@ class Client:
         why: int = 0,
         boxes: Sequence[Sequence[Sequence[float]] | None] | None = None,
     ) -> list[Prediction]:
-        """Say what photos show; any number of them, in as many requests as they take.
+        """Say what photos show. Many photos are sent in several requests.
 
         Parameters
         ----------
@@ -191,15 +189,15 @@ class Client:
         sure : float, optional
             Probability that an answer needs.
         why : int
-            How many of the learned photos to name that each photo is most like.
+            Number of most similar learned photos to name for each photo.
         boxes : sequence, optional
-            An entry for each photo: None for all of it, or a list of parts of it, each as left, top, width and
-            height in pixels or, where all are at most 1, as shares of its sides.
+            An entry for each photo: None for the whole photo, or a list of its parts, each as left, top, width and
+            height in pixels, or as shares of its sides if all are at most 1.
 
         Returns
         -------
         list of Prediction
-            One for each photo, or for each part of one, in their order.
+            One for each photo or part of a photo, in order.
 
         Raises
         ------
@@ -230,13 +228,13 @@ class Client:
         photos : path, bytes, (name, bytes), or several of these
             The photos.
         key : str, optional
-            Text that stands for this request: sent again with the same key, also by another process, it is not
-            done again. A new one unless given.
+            Idempotency key: a request with the same key is not done again, even from another process. By default a
+            new key.
 
         Returns
         -------
         LearnedClass
-            What was seen while the class was learned.
+            What was found while the class was learned.
         """
         reply = self._json(
             "POST",
@@ -248,7 +246,7 @@ class Client:
         return _made(LearnedClass, reply)
 
     def correct(self, photos: PhotoFile | Iterable[PhotoFile], name: str) -> PhotosMade:
-        """Say what photos show: they are learned, or moved from the class they were learned for.
+        """Say what photos show: they are learned, or moved from another class.
 
         Parameters
         ----------
@@ -260,13 +258,13 @@ class Client:
         Returns
         -------
         PhotosMade
-            What became of them. A photo that is there already stays, so it may be sent any number of times.
+            The result. A photo that is already right stays, so it may be sent any number of times.
         """
         reply = self._json("POST", "/v1/correct", params={"name": name}, photos=_read(photos), repeatable=True)
         return _made(PhotosMade, reply)
 
     def learn_none(self, photos: PhotoFile | Iterable[PhotoFile]) -> PhotosMade:
-        """Learn photos that show none of the classes; they help to tell unknown ones."""
+        """Learn photos that show none of the classes; they help to detect unknown photos."""
         return _made(PhotosMade, self._json("POST", "/v1/negatives", photos=_read(photos), repeatable=True))
 
     def negatives(self) -> list[PhotoInfo]:
@@ -274,7 +272,7 @@ class Client:
         return [_made(PhotoInfo, one) for one in self._json("GET", "/v1/negatives")["photos"]]
 
     def classes(self, search: str = "") -> list[ServedClass]:
-        """List the classes whose names hold a text, all of them unless one is given."""
+        """List the classes whose names contain a text; by default all classes."""
         found: list[ServedClass] = []
         while True:
             params = {"search": search, "offset": len(found), "limit": PAGE}
@@ -288,26 +286,26 @@ class Client:
         return [_made(PhotoInfo, one) for one in self._json("GET", f"{_path(name)}/photos")["photos"]]
 
     def picture(self, id: str, *, kept: bool = False) -> bytes:
-        """Return the small copy of a learned photo, or the photo itself where photos are kept."""
+        """Return the small copy of a learned photo, or the photo itself if it is stored."""
         reply = self._reply("GET", f"/v1/photos/{quote(id, safe='')}", params={"kept": kept})
         return bytes(reply.content)
 
     def remove(self, ids: Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotosMade:
-        """Take photos out of their classes, all of them or none.
+        """Remove photos from their classes, all or none.
 
         Parameters
         ----------
         ids : iterable of str
             Ids of the photos.
         of : str, optional
-            The class they are taken to be in; nothing is done if one is in another.
+            The class that they are expected in; nothing is changed if one is in another class.
         for_good : bool
-            Whether nothing of them may stay on the disk; then it cannot be undone.
+            Whether to erase all traces from the disk; this cannot be undone.
 
         Returns
         -------
         PhotosMade
-            What became of them.
+            The result.
         """
         body = {"ids": list(ids), "of": of, "for_good": for_good}
         return _made(PhotosMade, self._json("POST", "/v1/photos/remove", json=body))
@@ -315,7 +313,7 @@ class Client:
     def move(
         self, ids: Iterable[str] = (), *, to: str, of: str | None = None, all_of: str | None = None
     ) -> PhotosMade:
-        """Give photos to another class, known or new; or with ``all_of`` all photos of a class to a known one."""
+        """Move photos to another class, known or new; with ``all_of``, all photos of a class to a known one."""
         body = {"ids": list(ids) or None, "to": to, "of": of, "all_of": all_of}
         return _made(PhotosMade, self._json("POST", "/v1/photos/move", json=body))
 
@@ -324,12 +322,12 @@ class Client:
         return _made(ChangeMade, self._json("PATCH", _path(old), json={"name": new}))
 
     def forget(self, name: str, *, for_good: bool = False) -> ChangeMade | None:
-        """Forget a class; ``undo`` brings it back, unless nothing of it may stay on the disk.
+        """Forget a class; ``undo`` restores it, unless ``for_good`` erased all traces.
 
         Returns
         -------
         ChangeMade or None
-            None where the reply was lost and the class is gone.
+            None if the reply was lost and the class is forgotten.
         """
         params = {"for_good": for_good}
         try:
@@ -340,31 +338,31 @@ class Client:
             raise
 
     def undo(self, *, state: int | None = None, past_forget: bool = False) -> ChangeMade:
-        """Take back the last change that stands.
+        """Undo the last change that was not undone yet.
 
         Parameters
         ----------
         state : int, optional
-            State of the model that you have seen: in any other one nothing is taken back. Only so is it sure
-            whose change it is.
+            State of the model that you have seen. In any other state nothing is undone. Use it to avoid undoing
+            the change of another client.
         past_forget : bool
-            Whether to pass over what was erased for good.
+            Whether to skip changes that erased something for good.
 
         Returns
         -------
         ChangeMade
-            What was taken back.
+            The change that was undone.
         """
         params = {"state": state, "past_forget": past_forget}
         return _made(ChangeMade, self._json("POST", "/v1/undo", params=params))
 
     def review(self, *, kept: bool = False) -> Review:
-        """Look again at what was learned: confused classes, photos to move or remove, and whether it is enough.
+        """Review the learned photos: confused classes, photos to move or remove, and whether there are enough.
 
         Parameters
         ----------
         kept : bool
-            Whether to suggest again what somebody decided to keep.
+            Whether to suggest again what a user decided to keep.
 
         Returns
         -------
@@ -379,27 +377,27 @@ class Client:
         return _made(PhotosMade, self._json("POST", "/v1/review/keep", json=body))
 
     def apply(self, finding: str, ids: Iterable[str] | None = None, *, state: int | None = None) -> PhotosMade:
-        """Do what a review suggests, as one change.
+        """Follow suggestions of a review, as one change.
 
         Parameters
         ----------
         finding : {"mixed-up", "harmful", "duplicates", "outliers"}
             Which suggestions.
         ids : iterable of str, optional
-            The photos; all that the finding is firm about unless given.
+            The photos; by default all firm suggestions of the finding.
         state : int, optional
-            State of the review: nothing is done if the model was changed since.
+            State of the review: nothing is changed if the model was changed since.
 
         Returns
         -------
         PhotosMade
-            What became of the photos.
+            The result.
         """
         body = {"finding": finding, "ids": None if ids is None else list(ids), "state": state}
         return _made(PhotosMade, self._json("POST", "/v1/review/apply", json=body))
 
     def sort(self, photos: PhotoFile | Iterable[PhotoFile]) -> PhotoSet:
-        """Send photos without labels, to be sorted and named.
+        """Send photos without labels, to sort and name them.
 
         Parameters
         ----------
@@ -409,7 +407,7 @@ class Client:
         Returns
         -------
         PhotoSet
-            The photos at the service; nothing is learned before it is named. Close it, or use it in a ``with``
+            The photos on the service; only photos with a name are learned. Close it, or use it in a ``with``
             block.
         """
         found = PhotoSet(self, str(self._json("POST", "/v1/sort")["id"]))
@@ -417,9 +415,9 @@ class Client:
         return found
 
     def _parts(self, photos: list[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
-        """Yield photos in lists that one request may hold."""
+        """Yield photos in lists that fit into one request."""
         limits = self._limits or self.model().limits
-        most, room = limits["photos"], limits["body_bytes"] * 9 // 10  # the rest is for what stands between them
+        most, room = limits["photos"], limits["body_bytes"] * 9 // 10  # the rest is for the text between them
         part: list[tuple[str, bytes]] = []
         size = 0
         for photo in photos:
@@ -447,7 +445,7 @@ class Client:
         repeatable: bool = False,
         retries: int | None = None,
     ) -> Any:
-        """Send a request until there is a reply that counts, or the retries are used up."""
+        """Send a request until there is a final reply, or the retries are used up."""
         given = {key: value for key, value in (params or {}).items() if value is not None}
         files = [("photos", (name, data)) for name, data in photos] or None
         tries = 1 + (self._retries if retries is None else retries)
@@ -479,9 +477,9 @@ class Client:
 
 
 class PhotoSet:
-    """Photos without labels that the service holds in memory: sorted by what the model knows, named in groups.
+    """Photos without labels in the memory of the service: sorted by known classes, named in groups.
 
-    :meth:`Client.sort` makes one. Photos are spoken of by their numbers.
+    :meth:`Client.sort` makes one. Photos are identified by numbers.
 
     Examples
     --------
@@ -506,12 +504,12 @@ class PhotoSet:
         return numbers
 
     def sorting(self, questions: int = 50) -> Sorting:
-        """Return what is known, the groups of the rest, and so many questions, the most telling first."""
+        """Return photos of known classes, groups of the others, and questions, the most useful first."""
         reply = self._client._json("GET", f"/v1/sort/{self.id}", params={"questions": questions})
         return replace(_made(Sorting, reply), bad=tuple(self._bad))
 
     def learn(self, name: str, *, group: str | None = None, photos: Iterable[int] | None = None) -> LearnedClass:
-        """Learn a group, or some photos, under a name; they are not sorted again."""
+        """Learn a group, or some photos, under a name; they are then no longer in the sorting."""
         body = {"name": name, "group": group, "photos": None if photos is None else list(photos)}
         return _made(LearnedClass, self._client._json("POST", f"/v1/sort/{self.id}/learn", json=body))
 
@@ -520,7 +518,7 @@ class PhotoSet:
         return bytes(self._client._reply("GET", f"/v1/sort/{self.id}/photos/{number}").content)
 
     def close(self) -> None:
-        """Have the service drop the photos."""
+        """Tell the service to drop the photos."""
         self._client._reply("DELETE", f"/v1/sort/{self.id}")
 
     def __enter__(self) -> Self:
@@ -535,7 +533,7 @@ def _path(name: str) -> str:
 
 
 def _read(photos: PhotoFile | Iterable[PhotoFile]) -> list[tuple[str, bytes]]:
-    """Return photos by name; they are read once, so that each try sends the same."""
+    """Return photos with their names. They are read once, so that each try sends the same bytes."""
     several: Iterable[PhotoFile]
     if isinstance(photos, str | os.PathLike | bytes):
         several = [photos]
@@ -560,16 +558,16 @@ def _read(photos: PhotoFile | Iterable[PhotoFile]) -> list[tuple[str, bytes]]:
 
 
 def _made(kind: type[Made], values: Any) -> Made:
-    """Build a value from a reply; entries that this release does not know are passed over."""
+    """Build a value from a reply; unknown entries are ignored."""
     try:
         return from_json(kind, values)
     except InputError as error:
         hint = "the service may be of another release: upgrade the older one"
-        raise ServiceError(f"the reply is not understood: {error.message}", hint=hint, code="bad_reply") from error
+        raise ServiceError(f"the reply cannot be read: {error.message}", hint=hint, code="bad_reply") from error
 
 
 def _refusal(reply: Any) -> ServiceError:
-    """Return what the service says, or what something in between says in its place."""
+    """Return the error of the service, or of a proxy in between."""
     try:
         told = reply.json()
         return ServiceError(
@@ -594,6 +592,6 @@ def _no_reply(error: Exception, *, unsent: bool) -> ServiceError:
         return ServiceError(f"the service cannot be reached ({reason})", hint="is it running?", code="no_reply")
     return ServiceError(
         f"the reply was lost ({reason})",
-        hint="the change may have been made: look at the model before you send it again",
+        hint="the change may have succeeded: look at the model before you send it again",
         code="reply_lost",
     )

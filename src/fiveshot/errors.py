@@ -1,4 +1,4 @@
-"""The errors a user can cause: what is wrong, the way out, and a code that programs can read."""
+"""Errors for users: the problem, a hint what to do, and a code for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FiveshotError(Exception):
     message : str
         What is wrong, with the value that was given.
     hint : str, optional
-        The way out: what to do, or to type, instead.
+        What to do or to type instead.
     code : str, optional
         A short word for programs. Each kind of error has its own default.
 
@@ -49,7 +49,7 @@ class FiveshotError(Exception):
 
 
 class InputError(FiveshotError, ValueError):
-    """The data or an option given by the caller cannot be used; a ``ValueError`` too.
+    """Data or an option of the caller cannot be used; also a ``ValueError``.
 
     >>> from fiveshot.backbones import Readout
     >>> try:
@@ -63,7 +63,7 @@ class InputError(FiveshotError, ValueError):
 
 
 class StorageError(FiveshotError, OSError):
-    """A file cannot be read or written as asked; an ``OSError`` too.
+    """A file cannot be read or written; also an ``OSError``.
 
     >>> from fiveshot.storage import atomic_path
     >>> try:
@@ -78,7 +78,7 @@ class StorageError(FiveshotError, OSError):
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, as messages need it.
+    """Return a number with its noun, for messages.
 
     >>> counted(1, "photo"), counted(2, "base class"), counted(1200, "epoch")
     ('1 photo', '2 base classes', '1,200 epochs')
@@ -88,7 +88,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def command(*words: object) -> str:
-    """Return a command of ours as people type it: what a shell would take apart is quoted.
+    """Return a fiveshot command as users type it, quoted for a shell.
 
     >>> from pathlib import Path
     >>> command("learn", Path("my model"), "NAME", "PHOTOS")
@@ -111,7 +111,7 @@ def some_of(names: Sequence[str], shown: int = 5) -> str:
 
 
 def one_line(value: object, most: int = 500) -> str:
-    """Return text from outside for a log: one line, not too long, without codes that a terminal obeys.
+    """Return untrusted text for a log: one line, not too long, without terminal codes.
 
     >>> one_line("7\\nno error: \\x1b[31m")
     '7\\\\nno error: \\\\x1b[31m'
@@ -122,7 +122,7 @@ def one_line(value: object, most: int = 500) -> str:
 
 
 def is_number(value: object, *, whole: bool = False) -> TypeGuard[float]:
-    """Tell whether a value can be compared and computed with; True and False are not numbers.
+    """Return whether a value is a number; True and False are not.
 
     >>> is_number(0.5), is_number("0.5"), is_number(True), is_number(2.0, whole=True)
     (True, False, False, False)
@@ -133,7 +133,7 @@ def is_number(value: object, *, whole: bool = False) -> TypeGuard[float]:
 def unknown_name(kind: str, name: str, choices: Iterable[str], *, elsewhere: str = "") -> InputError:
     """Return the error for a ``name`` that is not among the ``choices`` of a ``kind``, suggesting the nearest.
 
-    ``elsewhere`` says where else there may be one of that name; it is said only where no choice is near.
+    ``elsewhere`` is an additional hint. It is given only if no choice is similar.
 
     >>> print(unknown_name("head", "ranpak", ["ncm", "ranpac"]))
     no head 'ranpak'; did you mean 'ranpac'? choose from ncm, ranpac
@@ -149,7 +149,7 @@ def unknown_name(kind: str, name: str, choices: Iterable[str], *, elsewhere: str
 
 
 def _rebuilt(kind: type[FiveshotError], message: str, state: dict[str, Any]) -> FiveshotError:
-    """Make an error again that was pickled: a process or a cluster hands it on with its hint and code."""
+    """Rebuild a pickled error with its hint and code, for other processes."""
     error = kind.__new__(kind, message)
     error.args = (message,)
     error.__dict__.update(state)

@@ -1,4 +1,4 @@
-"""Code of the user's own: a file, or an installed package, that registers heads and datasets when it is imported.
+"""Plugins: files or installed packages that register heads and datasets when they are imported.
 
 Nothing is run unless it was asked for: by ``fiveshot --plugin FILE``, by the environment variable
 ``FIVESHOT_PLUGINS``, by :func:`load_plugin`, or by an installed package with an entry point of the group
@@ -26,11 +26,11 @@ GROUP = "fiveshot.plugins"  # entry points that name a module
 
 _loaded: dict[Path, ModuleType] = {}
 _imported: set[EntryPoint] = set()
-_lock = threading.RLock()  # re-entrant: a plugin may itself look a name up
+_lock = threading.RLock()  # re-entrant: a plugin may look up a name itself
 
 
 def load_plugin(path: str | os.PathLike[str]) -> ModuleType:
-    """Run one Python file, which registers what it brings; each file is run once in a process.
+    """Run a Python file, which registers heads and datasets. Each file runs once in a process.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def load_plugin(path: str | os.PathLike[str]) -> ModuleType:
 def load_plugins() -> None:
     """Load all plugins that the environment names and those of installed packages, each once in a process.
 
-    Names that are not known are looked up after this, so that it need not be called by hand.
+    Looking up an unknown name calls this, so users need not call it.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def load_plugins() -> None:
 
 
 def plugin_files() -> tuple[str, ...]:
-    """Return the plugin files that are loaded or named in the environment, for a process elsewhere to load.
+    """Return the plugin files that are loaded or named in the environment, so that other processes can load them.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def name_plugins(paths: Iterable[str | os.PathLike[str]]) -> None:
 
 
 def unknown_or_unloaded(kind: str, name: str, choices: Iterable[str]) -> InputError:
-    """Return the error for an unknown name; where it resembles no known one, it may be one of a plugin.
+    """Return the error for an unknown name. If no known name is similar, the hint mentions plugins.
 
     Parameters
     ----------
@@ -159,14 +159,14 @@ def unknown_or_unloaded(kind: str, name: str, choices: Iterable[str]) -> InputEr
     Examples
     --------
     >>> print(unknown_or_unloaded("head", "mine", ["ncm", "ranpac"]))
-    no head 'mine'; choose from ncm, ranpac, or name the file that brings it with --plugin or FIVESHOT_PLUGINS
+    no head 'mine'; choose from ncm, ranpac, or load the file that registers it with --plugin or FIVESHOT_PLUGINS
     """
-    elsewhere = f"or name the file that brings it with --plugin or {VARIABLE}"
+    elsewhere = f"or load the file that registers it with --plugin or {VARIABLE}"
     return unknown_name(kind, name, choices, elsewhere=elsewhere)
 
 
 def same_origin(one: Any, other: Any) -> bool:
-    """Tell whether two functions or classes come from one module or one file.
+    """Return whether two functions or classes come from the same module or file.
 
     A file may be imported under two names, and a cell of a notebook may be run twice: what it registers replaces
     what it registered before.

@@ -1,7 +1,8 @@
-"""Fetch what lies at an address: the one place where a photo comes over HTTP.
+"""Fetch an address: all photos over HTTP are fetched here.
 
-No server is believed. An answer is counted as it comes and never unpacked. The time counts from the first byte
-that is sent to the last one that has come, with redirects and logins. Every address is checked before it is asked.
+No server is trusted. The bytes of an answer are counted and never decompressed. The time limit covers everything
+from the first sent byte to the last received byte, including redirects and logins. Every address is checked before
+a request.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from fiveshot.extras import import_extra
 SCHEMES = ("http", "https")
 _SHOWN = 200  # characters of an address in a message
 Permit: TypeAlias = "Callable[[Any], Awaitable[Mapping[str, str]]]"
-"""Called with each address before it is asked: returns headers to send there, or raises an ``InputError``."""
+"""Called with each address before a request: returns headers to send, or raises an ``InputError``."""
 
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """What one fetch may take.
+    """Limits of one fetch.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ class FetchLimits:
     seconds : float
         Time for everything together.
     redirects : int
-        Redirects that are followed.
+        Maximum number of redirects.
     """
 
     size: int
@@ -43,20 +44,20 @@ class FetchLimits:
 
 
 class Fetcher:
-    """Fetches within limits, and says in a sentence about "it" why something cannot be fetched.
+    """Fetches addresses within limits. Error messages are sentences about "it".
 
     Parameters
     ----------
     limits : FetchLimits
-        What one fetch may take.
+        Limits of one fetch.
     extra : str
-        The extra of fiveshot that brings httpx.
+        The extra of fiveshot that installs httpx.
     verify : ssl.SSLContext, optional
-        Which certificates are trusted; the usual ones unless given.
+        Trusted certificates; by default the usual ones.
     login : tuple of str, optional
-        User and password, for servers that ask for them. They go to every address that is fetched.
+        User and password, for servers that require them. They are sent to every fetched address.
     proxies : bool
-        Whether to use the proxies that the environment names.
+        Whether to use the proxies in the environment.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Fetcher:
         await self._client.__aexit__(*error)
 
     def url(self, address: str) -> Any:
-        """Return an address in its parts, as they are asked; what is not one is refused."""
+        """Return a parsed address; refuse text that is not an address."""
         try:
             url = self._httpx.URL(address)
         except (self._httpx.InvalidURL, ValueError) as error:
@@ -94,32 +95,32 @@ class Fetcher:
         if url.scheme not in SCHEMES or not url.host or (url.port is not None and not 0 < url.port < 1 << 16):
             raise _no_address(address)
         if url.userinfo:
-            raise InputError("the address holds a user or a password", hint="leave them out")
+            raise InputError("the address contains a user or a password", hint="leave them out")
         return url
 
     async def fetch(
         self, address: str, *, permit: Permit | None = None, post: Mapping[str, Any] | None = None
     ) -> bytes:
-        """Return what lies at an address.
+        """Return the content at an address.
 
         Parameters
         ----------
         address : str
             The address.
         permit : callable, optional
-            Asked about this address and each one that it leads to.
+            Called with this address and with each redirect.
         post : mapping, optional
             JSON to send with POST. The answer may not be a redirect.
 
         Returns
         -------
         bytes
-            The answer as it came.
+            The body of the answer.
 
         Raises
         ------
         InputError
-            With the reason why there is none.
+            With the reason of the failure.
         """
         try:
             async with asyncio.timeout(self._limits.seconds):
@@ -129,7 +130,7 @@ class Fetcher:
         except (TimeoutError, self._httpx.TimeoutException) as error:
             message = f"it took longer than {self._limits.seconds:g} s"
             raise InputError(message, hint="a stream is not a photo", code="too_slow") from error
-        # Some addresses are refused as late as here, such as one with a name that no host can have.
+        # Some invalid addresses are refused only here, such as one with an invalid host name.
         except (self._httpx.HTTPError, self._httpx.InvalidURL, OSError, ValueError) as error:
             raise InputError(str(error) or type(error).__name__, code="no_answer") from error
         finally:
@@ -147,14 +148,14 @@ class Fetcher:
             if not left:
                 break
         if redirects:
-            raise InputError(f"it redirects more than {redirects} times", hint="open the address yourself")
+            raise InputError(f"it redirects more than {redirects} times", hint="check the address in a browser")
         raise InputError(f"it points to {address[:_SHOWN]!r}", hint="give that address")
 
     @asynccontextmanager
     async def _answer(
         self, url: Any, headers: Mapping[str, str], post: Mapping[str, Any] | None
     ) -> AsyncIterator[Any]:
-        """Ask, and ask again with the login where that is wanted; no body is read yet."""
+        """Send the request, and send it again with the login if required; no body is read yet."""
         method = "GET" if post is None else "POST"
         request = self._client.build_request(method, url, headers=headers, json=post)
         reply = await self._client.send(request, stream=True)
@@ -169,7 +170,7 @@ class Fetcher:
             await reply.aclose()
 
     def _with_login(self, login: tuple[str, str], request: Any, reply: Any, *, digest: bool) -> Any:
-        """Return the request with the login as it is asked for: no password goes to who wants a digest."""
+        """Return the request with the login in the required form. With Digest the password is never sent."""
         kind = self._httpx.DigestAuth if digest else self._httpx.BasicAuth
         flow = kind(*login).auth_flow(request)
         first = next(flow)
@@ -178,17 +179,17 @@ class Fetcher:
         try:
             return flow.send(reply)
         except (StopIteration, KeyError, NotImplementedError, ValueError, self._httpx.ProtocolError) as error:
-            raise InputError("it asks for a login that is not understood", hint="allow Basic or Digest") from error
+            raise InputError("it asks for an unsupported login", hint="allow Basic or Digest") from error
 
     async def _body(self, reply: Any) -> bytes:
-        """Return what an answer brings, as long as it is not packed and not too much."""
+        """Return the body of an answer; refuse one that is compressed or too large."""
         if reply.status_code != 200:
             raise InputError(f"it answers {reply.status_code} {reply.reason_phrase}".strip())
         given = reply.headers.get_list("content-encoding", split_commas=True)
         packed = [one for one in given if one.strip().lower() not in ("", "identity")]
         if packed:
             message = f"it is packed ({', '.join(packed)[:50]}), which was not asked for"
-            raise InputError(message, hint="let the server send it as it is", code="packed")
+            raise InputError(message, hint="turn compression off on the server", code="packed")
         length = reply.headers.get("content-length", "0")
         if length.isascii() and length.isdigit() and int(length) > self._limits.size:
             raise self._too_large()

@@ -266,7 +266,7 @@ def test_only_new_classes_of_a_folder_are_learned(run: Run, answer: Any, model: 
 def test_a_folder_of_classes_is_not_swallowed(run: Run, model: Path, material: Path) -> None:
     status, _, said = run("learn", model, "things", "photos")
     assert status == 1
-    assert "3 folders of them (kite, owl, wren)" in said
+    assert "3 subfolders (kite, owl, wren)" in said
     assert "fiveshot learn MODEL photos" in said
     assert run("learn", model, "things", "photos/*/")[0] == 0
     Path("mixed").mkdir()

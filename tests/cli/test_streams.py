@@ -73,7 +73,8 @@ def test_a_photo_whose_name_cannot_be_encoded_is_answered(made: Path, tmp_path: 
     shutil.copy(made / "photos" / "owl" / "0.png", tmp_path / f"{OWL}.png")
     model = shlex.quote(str(made / "model"))
     ended = shell(f"predict {model} {OWL}.png", tmp_path, PYTHONIOENCODING="latin-1:strict")
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 0
+    assert ended.stderr.startswith("note: nothing can be called unknown yet")
     assert ended.stdout.startswith(r"\U0001f989.png: owl")
 
 

@@ -130,7 +130,7 @@ def test_named_files_are_added_to_the_environment(
 def test_an_unknown_name_points_to_plugins_only_where_no_name_is_near() -> None:
     assert "--plugin" not in str(unknown_or_unloaded("head", "ranpak", ["ncm", "ranpac"]))
     assert str(unknown_or_unloaded("head", "zzz", ["ncm"])).endswith(
-        "choose from ncm, or name the file that brings it with --plugin or FIVESHOT_PLUGINS"
+        "choose from ncm, or load the file that registers it with --plugin or FIVESHOT_PLUGINS"
     )
 
 

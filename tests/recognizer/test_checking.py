@@ -54,7 +54,7 @@ def test_a_sound_model_has_no_findings(model: Recognizer) -> None:
         ("UPDATE classes SET mean = zeroblob(48) WHERE name = 'wren'", "'wren'.*damaged"),
         ("UPDATE classes SET count = 6 WHERE name = 'wren'", "'wren'.*damaged"),
         ("UPDATE classes SET name = ' wren' WHERE name = 'wren'", "normal form"),
-        ("UPDATE classes SET base = 1 WHERE name = 'wren'", "marked as part of the base"),
+        ("UPDATE classes SET base = 1 WHERE name = 'wren'", "wrongly marked as a base class"),
         ("DELETE FROM photos WHERE id = 11", "2 photos are counted, 1 are stored"),
         ("UPDATE images SET thumbnail = x'00' WHERE photo_id = 3", "photo 3 is damaged"),
         ("UPDATE photos SET class_id = 999 WHERE id = 1", "belongs to no row of classes"),
@@ -97,10 +97,10 @@ def test_statistics_that_are_not_of_the_photos(model: Recognizer) -> None:
     number = model.snapshot.contents.by_name["wren"].id
     with behind_its_back(model) as connection:
         Tables(connection, 12, state=2).update_class(number, ClassSummary(5, summary.mean * 1.01, summary.factor))
-    assert errors(model) == ["class 'wren': its statistics are not those of its photos"]
+    assert errors(model) == ["class 'wren': its statistics do not match its photos"]
     with behind_its_back(model) as connection:
         Tables(connection, 12, state=2).update_class(number, ClassSummary(5, summary.mean, summary.factor * 1.01))
-    assert errors(model) == ["class 'wren': its statistics are not those of its photos"]
+    assert errors(model) == ["class 'wren': its statistics do not match its photos"]
 
 
 def jpeg(side: int) -> bytes:

@@ -239,7 +239,7 @@ def test_new_only_learns_what_is_not_known(create: Callable[..., Recognizer], tm
 
 def test_a_base_of_one_class_is_refused(create: Callable[..., Recognizer], tmp_path: Path) -> None:
     draw(tmp_path / "base", "red", 3)
-    with pytest.raises(InputError, match="one class in the base, 'red', and a base has two or more"):
+    with pytest.raises(InputError, match="one class in the base, 'red', but a base needs two or more"):
         create(base=tmp_path / "base")
     with pytest.raises(InputError, match="no head 'ranpak'; did you mean 'ranpac'"):
         create(head="ranpak")

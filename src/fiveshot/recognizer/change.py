@@ -1,4 +1,4 @@
-"""One change of a model: a transaction, the files that go with it, and the state that follows."""
+"""One change of a model: a transaction, its files, and the resulting state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ConflictError(InputError):
-    """Raised when the model was changed by somebody else meanwhile; nothing was done.
+    """Raised when another process changed the model in the meantime; nothing was done.
 
     Examples
     --------
@@ -52,7 +52,8 @@ RETRIES = 3
 
 
 class NotErasedError(StorageError):
-    """Raised when a class or photos are gone and their traces are still in the files: there is nothing to repeat.
+    """Raised when a class or photos are removed, but their traces are still in the files. Do not repeat the
+    change.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class NotErasedError(StorageError):
 
 @dataclass(eq=False)
 class Change:
-    """A change in the making: what was there before, and what is to follow."""
+    """A change in progress: the state before, and what will change."""
 
     folder: Path
     connection: sqlite3.Connection
@@ -81,19 +82,19 @@ class Change:
     at: str
     written: list[Path]  # new files, removed if the change fails
     duplicates: DuplicateIndex  # of the photos learned before
-    base: ClassStatistics | None = None  # what the base file is to hold, where that changes
-    manifest: Manifest | None = None  # where more than the base file changes
-    erases: bool = False  # nothing of what was deleted may stay in any byte
+    base: ClassStatistics | None = None  # the new content of the base file, if it changes
+    manifest: Manifest | None = None  # if more than the base file changes
+    erases: bool = False  # whether all traces of deleted data must be erased
     done: list[ClassChange] = field(default_factory=list)
 
     @property
     def state(self) -> int:
-        """Number of the state that follows."""
+        """Number of the resulting state."""
         return self.before.state + 1
 
     @property
     def base_file(self) -> ClassStatistics:
-        """The base file's classes as changed so far."""
+        """The classes of the base file, as changed so far."""
         return self.before.base_file if self.base is None else self.base
 
     @property
@@ -102,7 +103,7 @@ class Change:
         return Tables(self.connection, self.before.width, self.state)
 
     def lose(self, row: StoredClass, photos: Sequence[int], *, to_another: bool = False) -> None:
-        """Note that a stored class loses photos, to another class or to the history; with its last one it ends."""
+        """Note that a class loses photos, to another class or to the history. Without photos it is deleted."""
         if len(photos) == len(row.photos.ids):
             created = self.tables.class_alone(row.id).created
             self.done.append(ClassChange("removed", row.name, row.id, created=created))
@@ -112,7 +113,7 @@ class Change:
             self.done.append(ClassChange("reduced", row.name, row.id, photos=len(photos), touched=tuple(photos)))
 
     def restate(self, classes: Iterable[int]) -> None:
-        """Compute the statistics of stored classes from the photos that they have now; one without any ends."""
+        """Compute the statistics of stored classes from their present photos; delete a class without photos."""
         for number in sorted(set(classes)):
             photos = read_features(self.connection, self.before.width, [number]).get(number)
             if photos is None:
@@ -121,7 +122,7 @@ class Change:
                 self.tables.update_class(number, photo_summary(self.snapshot.embed, photos.features))
 
     def record(self, action: str, *, undoable: bool = True, detail: Mapping[str, Any] | None = None) -> int:
-        """Append what was done to the history, which holds the photos that classes lost."""
+        """Append the change to the history, which keeps removed photos."""
         seq = record(self.connection, action, self.done, at=self.at, undoable=undoable, detail=detail)
         moved = (one.class_id for one in self.done if one.kind in ("reduced", "came", "left"))
         self.restate(number for number in moved if number is not None)
@@ -129,7 +130,7 @@ class Change:
 
 
 class LiveModel:
-    """An open model: its folder and the snapshot in force, replaced as a whole by every change."""
+    """An open model: its folder and its present snapshot, which every change replaces."""
 
     def __init__(self, path: Path, *, readonly: bool, timeout: float) -> None:
         self.folder = ModelFolder(path, readonly=readonly, timeout=timeout)
@@ -141,7 +142,7 @@ class LiveModel:
         self._duplicates = DuplicateIndex()
 
     def refresh(self) -> Snapshot:
-        """Take up what other processes have changed since, and return the snapshot in force."""
+        """Read the changes of other processes, and return the present snapshot."""
         with self.folder.lock:
             contents = self._read(self.snapshot.contents)
             if contents is not self.snapshot.contents:
@@ -150,7 +151,7 @@ class LiveModel:
 
     @contextmanager
     def change(self) -> Iterator[Change]:
-        """Make one change, all of it or nothing; it is on the disk when the block has ended."""
+        """Make one change, all of it or nothing. It is on the disk when the block has ended."""
         folder, written = self.folder, list[Path]()
         with folder.lock:
             try:
@@ -184,7 +185,7 @@ class LiveModel:
             raise NotErasedError(reason, hint=error.hint) from error
 
     def _follow(self, change: Change) -> None:
-        """Write the base file and the notes that name it, in the order that a kill may interrupt anywhere."""
+        """Write the base file and the entries that name it, in an order that is safe if the process is killed."""
         folder, before = self.folder, change.before.manifest
         manifest = change.manifest or before
         if change.base is not None:
@@ -198,7 +199,7 @@ class LiveModel:
             folder.set_meta("manifest_before", file_sha256(folder.path / MANIFEST))
         if change.erases:
             folder.set_meta("unsettled", "erase")
-        elif manifest != before and folder.meta("unsettled") is None:  # an erase that waits clears files away, too
+        elif manifest != before and folder.meta("unsettled") is None:  # a pending erase also removes files
             folder.set_meta("unsettled", "files")
 
     def _read(self, previous: Contents | None) -> Contents:
@@ -207,10 +208,11 @@ class LiveModel:
                 with self.folder.reading() as connection:
                     return self._seen(connection, previous)
             except StorageError:
-                # A writer may have replaced the base file between our look at the database and at the folder.
+                # A writer may have replaced the base file after we read the database and before we read the
+                # folder.
                 if not left:
                     raise
-                with self.folder.reading():  # unless the database itself is not to be read
+                with self.folder.reading():  # unless the database itself cannot be read
                     pass
         raise AssertionError("the last time returns or raises")
 
@@ -221,7 +223,7 @@ class LiveModel:
 
 
 def erase_pending(model: Recognizer) -> bool:
-    """Erase what forgetting had to leave in the files, if no other process reads it any more.
+    """Erase remaining traces of forgotten data, if no other process reads them now.
 
     Every ``open`` to write and every change does so by itself; a process that waits for work may ask now and
     then.
@@ -234,7 +236,7 @@ def erase_pending(model: Recognizer) -> bool:
     Returns
     -------
     bool
-        Whether nothing is left.
+        Whether no traces are left.
 
     Examples
     --------
@@ -246,7 +248,7 @@ def erase_pending(model: Recognizer) -> bool:
     True
     """
     folder = model.live.folder
-    with folder.reading():  # a model that is closed or damaged is refused in words
+    with folder.reading():  # gives a clear error for a closed or damaged model
         pending = folder.unsettled()
     if pending is not None:
         folder.try_settle()

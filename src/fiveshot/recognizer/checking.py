@@ -1,4 +1,4 @@
-"""Verify a model: the database, the files beside it, every number, and what can be put right again."""
+"""Verify a model: the database, the files next to it and every number; repair what can be repaired."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ Severity = Literal["error", "note"]
 Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history", "lost", "confirmed"]
 COPY = "restore the model from a copy"
 TRACES = "traces of a forgotten class remain until no process reads an earlier state and the model is opened"
-ACCEPTED = "from now on the model goes on without them"
-REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase", "confirmed")  # they follow from the database
+ACCEPTED = "from now on the model continues without them"
+REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase", "confirmed")  # derived from the database
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A problem of a model.
 
     Attributes
     ----------
     severity : {"error", "note"}
         An error must be repaired before the model can be trusted.
     kind : str
-        What is not as it should be: database, manifest, file, leftover, erase, class, history, lost
-        (changes that were confirmed) or confirmed (the file that tells so).
+        Where the problem is: database, manifest, file, leftover, erase, class, history, lost (confirmed changes
+        that are missing) or confirmed (the file that notes confirmed changes).
     text, hint : str
         What is wrong, and what to do about it.
     repaired : bool
-        Whether it has been put right.
+        Whether it was repaired.
 
     Examples
     --------
@@ -76,14 +76,14 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
     path : str or path
         The directory.
     repair : bool
-        Whether to rewrite ``model.toml`` from the database, remove files that a kill left behind and erase what a
-        forgotten class left. What is lost in the database itself can only come back from a copy; lost changes are
-        told once more, and then the model goes on without them.
+        Whether to rewrite ``model.toml`` from the database, remove files that a killed process left behind, and
+        erase traces of forgotten classes. Data lost from the database can only be restored from a copy. Lost
+        changes are reported once more, and then the model continues without them.
 
     Returns
     -------
     list of Finding
-        What is wrong; an empty list is a sound model.
+        The problems; empty for a sound model.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _database(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _lost(path: Path, confirmed: Confirmed | None, notes: dict[str, str]) -> Iterator[Finding]:
     if confirmed is None or confirmed.model != notes["id"]:
-        text = f"{CONFIRMED} is missing, damaged or of another model, so that lost changes would not be noticed"
+        text = f"{CONFIRMED} is missing, damaged or of another model, so lost changes would not be noticed"
         yield Finding("error", "confirmed", text, "write it again with: fiveshot check MODEL --repair")
     elif error := lost_changes(path, confirmed, state_number(notes.get("state"))):
         yield _error("lost", error)
@@ -157,7 +157,7 @@ def _lost(path: Path, confirmed: Confirmed | None, notes: dict[str, str]) -> Ite
 def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
     try:
         if read_manifest_file(path) != text:
-            text = f"{MANIFEST} is not the one in force: a change was interrupted, or it was edited"
+            text = f"{MANIFEST} does not match the database: a change was interrupted, or it was edited"
             yield Finding("error", "manifest", text)
     except FiveshotError as error:
         yield _error("manifest", error)
@@ -171,7 +171,7 @@ def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
         text = f"the backbone's weights are no longer at {weights}"
         yield Finding("note", "file", text, "open the model with weights=FILE")
     for file in orphans(path, manifest):
-        yield Finding("note", "leftover", f"{file.name} belongs to an earlier state and was left behind by a kill")
+        yield Finding("note", "leftover", f"{file.name} is left from an earlier state: a process was killed")
 
 
 def _statistics(tables: Tables, path: Path, manifest: Manifest) -> Iterator[Finding]:
@@ -188,7 +188,7 @@ def _statistics(tables: Tables, path: Path, manifest: Manifest) -> Iterator[Find
             if name != NONE and known_name(name) != name:
                 raise ValueError("its name is not in normal form")
             if base is not None and bool(of_base) != (name in base):
-                raise ValueError("it is marked as part of the base and is not, or the other way round")
+                raise ValueError("it is wrongly marked as a base class, or the mark is missing")
             _check_class(tables, number, head)
         except (FiveshotError, ValueError, TypeError) as error:
             yield Finding("error", "class", f"class {name!r}: {error}")
@@ -204,17 +204,17 @@ def _check_class(tables: Tables, number: int, head: Scorer) -> None:
     if not all(np.isfinite(values).all() for values in (features, summary.mean, summary.factor)):
         raise ValueError("it holds NaN or infinity")
     if not same_statistics(summary, summarize(head.embed(features))):
-        raise ValueError("its statistics are not those of its photos")
+        raise ValueError("its statistics do not match its photos")
 
 
 def _check_photos(tables: Tables, photos: Iterator[PhotoRecord]) -> int:
-    """Compare photos, one at a time, with their check sums, and return how many they are."""
+    """Compare photos, one at a time, with their checksums, and return their number."""
     number = 0
     for number, photo in enumerate(photos, 1):  # noqa: B007
         query = "SELECT digest FROM photos WHERE id = ?"
         (checksum,) = tables.connection.execute(query, (photo.id,)).fetchone()
         if photo_digest(photo) != checksum:
-            raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
+            raise ValueError(f"photo {photo.id} is damaged (its checksum differs)")
     return number
 
 
@@ -242,7 +242,7 @@ def _repaired(path: Path, findings: list[Finding]) -> list[Finding]:
             folder.settle()
             folder.confirm()
         left = [replace(one, hint=ACCEPTED) if one.kind == "lost" else one for one in left]
-    except StorageError as error:  # of what is done before the erase, some may be done
+    except StorageError as error:  # some steps before the erase may have succeeded
         left, hint = check_model(path), f"not repaired: {error}"
     done = [one for one in findings if one.kind in REPAIRABLE and one not in left]
     return [

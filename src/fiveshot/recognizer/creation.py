@@ -1,4 +1,4 @@
-"""Begin a model: choose a backbone and learn the base classes."""
+"""Create a model: choose a backbone and learn the base classes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from fiveshot.features import FeatureSet
 
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
-MAY_BE_SEEN = "if the adapter was tuned on photos of the base, more known photos are rejected than asked"
+MAY_BE_SEEN = "if the adapter was tuned on photos of the base, more known photos are rejected than requested"
 FEATURE_FILES = (".safetensors", ".npz")
 
 
 @dataclass(frozen=True, eq=False)
 class BaseWork:
-    """How photos of a base are read: whether bad ones are left out, and whom to tell about them and progress."""
+    """How photos of a base are read: whether to skip bad photos, and callbacks for bad photos and progress."""
 
     skip_bad: bool = False
     on_bad: Callable[[Sequence[BadImage]], None] | None = None
@@ -50,7 +50,7 @@ class BaseWork:
 
 @dataclass(frozen=True, eq=False)
 class BaseSession:
-    """What the base session gives: statistics, the head's choices and the thresholds of rejection."""
+    """The result of the base session: statistics, the head's choices and the thresholds of rejection."""
 
     head: HeadRecord
     base: ClassStatistics = NO_CLASSES
@@ -66,7 +66,7 @@ def make_model(
     options: Options,
     work: BaseWork,
 ) -> Embedder:
-    """Write a new model and return the backbone it works with."""
+    """Write a new model and return its backbone."""
     head = head or DEFAULT_HEAD
     check_new_model(path, head)
     known, images = _base_given(base)
@@ -88,7 +88,7 @@ def make_model(
 
 
 def check_new_model(path: FilePath, head: str | None) -> None:
-    """Refuse a directory that is taken, or a head that a model cannot have, before anything is computed."""
+    """Refuse a directory in use, or a head that a model cannot have, before anything is computed."""
     require_statistics_head(head or DEFAULT_HEAD)
     free_folder(path)
 
@@ -96,7 +96,7 @@ def check_new_model(path: FilePath, head: str | None) -> None:
 def _base_given(
     base: ClassInputs | FeatureSet | ImageDataset | None,
 ) -> tuple[FeatureSet | None, ImageDataset | None]:
-    """Return the features, or the photos, that a base is given as."""
+    """Return the features or the photos of a given base."""
     if base is None:
         return None, None
     if isinstance(base, ImageDataset):
@@ -113,12 +113,12 @@ def _base_given(
 
 
 def base_images(base: ClassInputs) -> ImageDataset:
-    """Return photos by class, or those of class folders, as base classes; there must be two at least."""
+    """Return photos by class, or from class folders, as base classes; at least two classes are needed."""
     classes = {check_name(name): photos for name, photos in gather_classes(base).items()}
     if len(classes) < 2:
         raise InputError(
-            f"there is one class in the base, {next(iter(classes))!r}, and a base has two or more",
-            hint="begin without one, and learn this class",
+            f"there is one class in the base, {next(iter(classes))!r}, but a base needs two or more",
+            hint="create the model without a base, and learn this class",
         )
     labels = np.repeat(np.arange(len(classes)), [len(photos) for photos in classes.values()])
     images = tuple(photo for photos in classes.values() for photo in photos)
@@ -126,19 +126,19 @@ def base_images(base: ClassInputs) -> ImageDataset:
 
 
 def with_held_back(images: ImageDataset, *, seed: int) -> ImageDataset:
-    """Return base classes with the photos that set the thresholds of rejection as a test split of their own.
+    """Return base classes with a test split: the photos for the thresholds of rejection.
 
-    An adapter must not have seen them, or they are more familiar than others will be. Classes of fewer than four
-    photos give none away.
+    An adapter must not have seen these photos, or they look more familiar than later ones. Classes of fewer than
+    four photos are not split.
     """
     labels = images.train.labels
     return _apart(images, hold_back(labels, seed=seed, least=LEAST_TO_HOLD_BACK))
 
 
 def with_unseen(images: ImageDataset, adapter: FilePath) -> ImageDataset:
-    """Return base classes with the photos that were held back from an adapter as a test split of their own.
+    """Return base classes with a test split: the photos that an adapter has not seen.
 
-    Its file says which these are. The test split is empty where it does not, or where none of them is here.
+    The adapter's file names them. The test split is empty if it names none, or if none of them is here.
     """
     marks = read_adapter(adapter_path(adapter)).held_back
     if marks is None:
@@ -147,7 +147,7 @@ def with_unseen(images: ImageDataset, adapter: FilePath) -> ImageDataset:
 
 
 def _mark(image: ImageSource) -> str:
-    """Return the mark of an image; of one that cannot be read there is none, which extraction will report."""
+    """Return the mark of an image; None for an image that cannot be read, which extraction reports."""
     try:
         return content_mark(image)
     except ImageError:
@@ -162,7 +162,7 @@ def _apart(images: ImageDataset, held: NDArray[np.bool_]) -> ImageDataset:
 def extracted(
     images: ImageDataset, embedder: Embedder, work: BaseWork
 ) -> tuple[Floats, list[str], NDArray[np.bool_] | None]:
-    """Return the features of all images that can be used, their class names, and which were held back, if any."""
+    """Return the features of all usable images, their class names, and which images were held back, if any."""
     from fiveshot.features import ExtractionSettings, extract
 
     settings = ExtractionSettings(dtype="float32", skip_bad=work.skip_bad)
@@ -208,10 +208,10 @@ def learn_base(
     options: Options,
     may_be_seen: bool = False,
 ) -> BaseSession:
-    """Fit the head on the base session; keep what it chose, and set the thresholds of rejection.
+    """Fit the head on the base session, keep its choices, and set the thresholds of rejection.
 
-    They are set on the photos that ``held`` names, which an adapter has not seen, or else on some of all; their
-    note then says so where an adapter may have seen these.
+    The thresholds are set on the photos in ``held``, which an adapter has not seen, or else on a sample of all
+    photos. If an adapter may have seen those, the note says so.
     """
     fitted = make_scorer(head.name).learn(X, y)
     rate, seed = options.false_rejection, options.seed

@@ -1,7 +1,7 @@
-"""A folder without labels: looked at in parts, found again by its content, and learned by the names of its groups.
+"""Sort a folder without labels, in parts, with cached vectors; learn its groups by name.
 
-Vectors are kept in a file of the cache, by the SHA-256 of the photos. So sorting that was interrupted goes on
-where it was, a folder that has grown costs what is new, and what has changed since is told.
+Vectors are stored in a file of the cache, by the SHA-256 of the photos. So an interrupted sorting continues, a
+larger folder costs only its new photos, and changes since the last time are reported.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from fiveshot.work import Progress, one_thread
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
 
-PART = 128  # photos whose vectors are kept together: what an interruption costs at most
-MOST_KEPT = 100_000  # vectors in the file; the oldest make room
+PART = 128  # photos whose vectors are stored together: the most that an interruption can lose
+MOST_KEPT = 100_000  # vectors in the file; the oldest are deleted
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS vectors (sha256 TEXT PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS folders (folder TEXT, photo TEXT, sha256 TEXT, PRIMARY KEY (folder, photo));
@@ -42,12 +42,12 @@ CREATE TABLE IF NOT EXISTS folders (folder TEXT, photo TEXT, sha256 TEXT, PRIMAR
 
 
 class KeptVectors:
-    """Vectors of photos by their content, as one backbone makes them, and which photos a folder held last time.
+    """Vectors of one backbone by the content of photos, and the photos of each folder at the last time.
 
     Parameters
     ----------
     file : path
-        The database; it is made if need be.
+        The database; created if it does not exist.
     width : int
         Length of a vector.
     """
@@ -67,7 +67,7 @@ class KeptVectors:
         return cls(default_cache_folder() / f"sorted-{embedder.fingerprint[:32]}.sqlite", embedder.width)
 
     def vectors(self, sha256s: Iterable[str]) -> dict[str, Floats]:
-        """Return the vectors that are known."""
+        """Return the stored vectors of photos."""
         query = "SELECT vector FROM vectors WHERE sha256 = ?"
         try:
             rows = {one: self._connection.execute(query, (one,)).fetchone() for one in sha256s}
@@ -76,13 +76,13 @@ class KeptVectors:
         return {one: stored_numbers(row[0], self._width)[0] for one, row in rows.items() if row is not None}
 
     def keep(self, photos: Iterable[PhotoRecord]) -> None:
-        """Keep vectors; the oldest make room."""
+        """Store vectors; delete the oldest if there are too many."""
         rows = [(photo.sha256, number_bytes(photo.feature)) for photo in photos]
         old = "DELETE FROM vectors WHERE rowid <= (SELECT max(rowid) FROM vectors) - ?"
         self._write([("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows), (old, [(MOST_KEPT,)])])
 
     def since(self, folder: str, photos: Mapping[str, str]) -> Since | None:
-        """Return what has changed in a folder since the last time, and remember how it is now."""
+        """Return the changes in a folder since the last time, and remember its present photos."""
         query = "SELECT photo, sha256 FROM folders WHERE folder = ?"
         before = dict(self._connection.execute(query, (folder,)))
         rows = [(folder, name, sha256) for name, sha256 in photos.items()]
@@ -112,8 +112,8 @@ class KeptVectors:
 
     def _failed(self, error: Exception) -> StorageError:
         return StorageError(
-            f"cannot keep what was seen of photos in {self.file} ({error})",
-            hint="sort without it: resume=False (--no-resume); or let FIVESHOT_CACHE name another folder",
+            f"cannot store the vectors of photos in {self.file} ({error})",
+            hint="sort without it: resume=False (--no-resume); or set FIVESHOT_CACHE to another folder",
             code="not_kept",
         )
 
@@ -123,19 +123,19 @@ def sort_photos(
 ) -> Sorting:
     """Sort photos without labels: known classes, groups of the others, and what to name first.
 
-    Nothing is moved or learned; ``learn_sorted`` learns groups by name. A model without any class groups
-    all photos.
+    Nothing is moved or learned; ``learn_sorted`` learns groups by name. A model without classes puts all photos
+    into groups.
 
     Parameters
     ----------
     model : Recognizer
         The model.
     photos : photos
-        As in ``learn``: a folder, say.
+        As in ``learn``, for example a folder.
     resume : bool
-        Whether to keep the vectors of photos in the cache, so that sorting can be interrupted and repeated.
+        Whether to store the vectors of photos in the cache, so that sorting can be interrupted and repeated.
     progress : callable, optional
-        Called with the number of photos looked at and the number of all.
+        Called with the number of photos done and the number of all photos.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def sort_photos(
     """
     gathered, snapshot = gather_photos(photos), model.refresh()
     embedder = model.embedder_of(snapshot)
-    # Photos of a folder are remembered under it, and listed once more at the end.
+    # Photos of a folder are remembered by folder, and listed again at the end.
     folder = Path(photos) if isinstance(photos, str | Path) and Path(photos).is_dir() else None
     with closing(KeptVectors.of(embedder)) if resume else nullcontext() as kept:
         seen, bad = _looked_at(embedder, gathered, kept, progress)
@@ -171,7 +171,7 @@ def sort_photos(
 
 
 def sort_features(model: Recognizer, X: ArrayLike, *, photos: Sequence[str] | None = None) -> Sorting:
-    """Sort features of photos without labels by what the model knows, and group the rest.
+    """Sort features of photos without labels by known classes, and group the others.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def sort_features(model: Recognizer, X: ArrayLike, *, photos: Sequence[str] | No
     return sort_rows(snapshot, rows, photos=names)
 
 
-Seen = list[tuple[int, PhotoRecord]]  # places among the photos
+Seen = list[tuple[int, PhotoRecord]]  # positions among the photos
 
 
 def _looked_at(
@@ -241,11 +241,11 @@ def _looked_at(
 
 
 def _known(kept: KeptVectors, photos: Mapping[int, Photo], bad: list[BadImage]) -> dict[int, PhotoRecord]:
-    """Return what is known of photos by their content; those that cannot be read are added to ``bad``."""
+    """Return the stored vectors of photos by their content; photos that cannot be read are added to ``bad``."""
     digests = {}
     for place, photo in photos.items():
         try:
-            digests[place] = Photo(photo.source, photo.box).sha256  # of the file as it is now
+            digests[place] = Photo(photo.source, photo.box).sha256  # of the present file
         except ImageError as error:
             bad.append(BadImage(error.name, error.reason, error.code))
     vectors = kept.vectors(digests.values())
@@ -257,7 +257,7 @@ def _known(kept: KeptVectors, photos: Mapping[int, Photo], bad: list[BadImage]) 
 
 
 def _sorted(snapshot: Snapshot, photos: Sequence[Photo], seen: Seen, bad: list[BadImage]) -> Sorting:
-    once = {photo.sha256: place for place, photo in reversed(seen)}  # the first of equal ones
+    once = {photo.sha256: place for place, photo in reversed(seen)}  # the first of equal photos
     chosen = [(place, photo) for place, photo in seen if once[photo.sha256] == place]
     width = snapshot.contents.width
     X = np.stack([photo.feature for _, photo in chosen]) if chosen else np.zeros((0, width), np.float32)
@@ -272,32 +272,32 @@ def _sorted(snapshot: Snapshot, photos: Sequence[Photo], seen: Seen, bad: list[B
 
 
 def _meanwhile(photos: Sequence[Photo], folder: Path | None) -> tuple[str, ...]:
-    """Return the photos that came while others were looked at."""
+    """Return the photos that were added during the sorting."""
     if folder is None:
         return ()
     known = {photo.name for photo in photos}
     try:
         return tuple(photo.name for photo in gather_photos(folder) if photo.name not in known)
-    except InputError:  # the folder is gone, or empty by now
+    except InputError:  # the folder is gone or empty now
         return ()
 
 
 def learn_sorted(
     model: Recognizer, sorting: Sorting, names: Mapping[str, str], *, progress: Progress | None = None
 ) -> list[LearnReport]:
-    """Learn what was sorted by the names that were given to groups, all of them or none.
+    """Learn sorted photos by the names of their groups, in one change.
 
     Parameters
     ----------
     model : Recognizer
         The model.
     sorting : Sorting
-        What ``sort`` returned.
+        The result of ``sort_photos``.
     names : mapping of str to str
         Names of classes, known or new, by the id of a group (``g3``), by a question of the queue (``q3``, with
         its companions) or by the number of a photo (``3``).
     progress : callable, optional
-        Called with the number of photos looked at and the number of all.
+        Called with the number of photos done and the number of all photos.
 
     Returns
     -------
@@ -339,7 +339,7 @@ def learn_sorted(
 
 
 def _named(sorting: Sorting, names: Mapping[str, str]) -> dict[str, list[int]]:
-    """Return the photos by the names that they were given."""
+    """Return the photos by their given names."""
     if not names:
         raise InputError("no names were given", hint="name a group, such as g3=wren", code="no_names")
     by_name: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What was seen while a class was learned."""
+"""What was found while a class was learned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Verdict = Literal["clear", "close", "confused", "unknown"]
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A photo that is there twice: ``label`` is the class of the other one, ``of`` its name where it is known.
+    """A duplicate photo: ``label`` is the class of the other photo, ``of`` its name if it is known.
 
     >>> Duplicate("a.jpg", "owl", same_file=True).label
     'owl'
@@ -25,9 +25,9 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class LearnReport:
-    """What was seen while a class was learned.
+    """What was found while a class was learned.
 
-    Figures are None where there is nothing to compare with: for the first class, or a single photo.
+    Figures are None if there is nothing to compare with: for the first class, or a single photo.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class LearnReport:
     verdict : {"clear", "close", "confused", "unknown"}
         The separability in a word.
     duplicates : tuple of Duplicate
-        Photos that are there twice.
+        Duplicate photos.
     outliers, confused : tuple of str
         Names of photos that are unlike the others, and of those just learned that are taken for ``nearest``.
     warnings : tuple of str

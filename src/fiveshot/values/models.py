@@ -1,4 +1,4 @@
-"""What a model holds, how it rejects, and what was done with it."""
+"""The contents of a model, its rejection, and its history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class ClassInfo:
-    """A class, and what is stored of its photos.
+    """A class, and the stored data of its photos.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class ClassInfo:
     base : bool
         Whether it is a base class.
     features, thumbnails, kept_photos : int
-        Photos whose features, small copies, or files are stored. Of the photos of a base there are none.
+        Photos whose features, small copies, or files are stored. Photos of base classes are not stored.
     created : str or None
         When it was learned, in UTC; None for a base class.
 
@@ -71,11 +71,11 @@ class ModelInfo:
     keep_photos, thumbnails, false_rejection
         What was chosen when the model was made: see :meth:`Recognizer.create`.
     rejection : str
-        On what the thresholds of rejection rest, or why there are none.
+        What the thresholds of rejection are based on, or why there are none.
     bytes_on_disk : int
-        What the directory takes.
+        Size of the directory.
     bytes_per_class : int
-        What statistics and features of a class learned after the base take, on average.
+        Average size of the statistics and features of a class learned after the base.
     made_with : str
         The release that made the model.
     settings : mapping
@@ -135,7 +135,7 @@ class RejectedAt:
     negatives, negatives_rejected : int
         Photos of none of the classes, and how many of them would be called unknown.
     note : str
-        On what the thresholds rest, or why there are none.
+        What the thresholds are based on, or why there are none.
 
     Examples
     --------
@@ -160,7 +160,7 @@ class RejectedAt:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """A change as it is shown.
+    """A change of the model.
 
     Attributes
     ----------
@@ -172,13 +172,13 @@ class HistoryEntry:
         create, import, learn, add, forget, remove, move, correct, none, review, keep, rename, set, merge,
         retune or undo.
     classes : tuple of str
-        Names of the classes it touched.
+        Names of the changed classes.
     photos : int
-        Photos it brought or took.
+        Number of photos that were added, moved or removed.
     undoable : bool
         Whether it can be undone.
     undone_by : int or None
-        Number of the change that took it back.
+        Number of the change that undid it.
     detail : mapping
         More about it.
 

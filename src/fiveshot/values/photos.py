@@ -1,4 +1,4 @@
-"""Photos: those that a class was learned from, what became of them, and those that cannot be used."""
+"""Learned photos, changes of photos, and photos that cannot be used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PhotoInfo:
     Attributes
     ----------
     id : str
-        Its id, by which it can be removed or moved: ``p`` and a number that no other photo of the model ever has.
+        Its id, to remove or move it: ``p`` and a number that the model never uses again.
     label : str
         Its class.
     added : str
@@ -21,12 +21,12 @@ class PhotoInfo:
     sha256 : str
         Digest of the file that was given.
     score : float or None
-        Probability of its class against the strongest other one, by a model that has not seen the photo; None
-        where there is nothing to compare with: a single class, or a class of one photo.
+        Probability of its class against the strongest other one, by a model that has not seen the photo; None if
+        there is nothing to compare with: a single class, or a class of one photo.
     taken_for : str or None
-        The class that it is taken for then; None where it is recognized.
+        The class that it is then taken for; None if it is recognized.
     thumbnail, kept : bool
-        Whether there is a small copy of it, and whether the file itself was kept.
+        Whether a small copy and the file itself are stored.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class PhotoInfo:
 
 @dataclass(frozen=True)
 class PhotoChange:
-    """What became of photos.
+    """A change of photos.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class PhotoChange:
     ids : tuple of str
         The photos.
     counts : mapping of str to int
-        How many photos the classes have now that lost or got some; 0 for a class that ended with its last photo.
+        Number of photos of the changed classes now; 0 for a class that was deleted with its last photo.
         Photos of none of the classes are counted as ``none of these``.
 
     Examples

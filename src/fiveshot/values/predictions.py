@@ -40,25 +40,25 @@ class Prediction:
     photo : str
         Name of the photo.
     label : str or None
-        Its class, or its group where that is sure and the class is not; None for no answer.
+        Its class, or its group if only the group is sure; None for no answer.
     probability : float or None
-        Probability of the answer; without one, that of the best candidate. None while the model has a single
-        class: there is nothing to compare it with.
+        Probability of the answer, or of the best candidate if there is no answer. None while the model has a
+        single class: there is nothing to compare it with.
     candidates : tuple of Candidate
         The most probable classes, the best first, whether the photo is known or not.
     familiarity : float or None
-        How much the photo is like the class it is most like; None where it is not a finite number.
+        Similarity of the photo to its most similar class; None if it is not a finite number.
     threshold : float or None
-        The familiarity below which a photo of the best class is unknown; None where nothing can be called so.
+        The familiarity below which a photo of the best class is unknown; None if nothing can be called unknown.
     levels : tuple of Candidate
         The most probable group, in it the most probable one below, down to a class. Empty where the model has no
         groups.
     unsure : bool
-        Whether there is no answer because none is as sure as was asked for.
+        Whether there is no answer because none reaches the requested probability.
     box : tuple of four numbers, or None
-        The part of the photo that was looked at, as it was given: left, top, width, height.
+        The part of the photo that was used, as it was given: left, top, width, height.
     why : tuple of Neighbor
-        The learned photos that it is most like, as many as were asked for. Of the photos of a base there are none.
+        The most similar learned photos, as many as requested. Photos of base classes are not stored.
 
     Examples
     --------
@@ -94,6 +94,6 @@ class Prediction:
         """What kind of answer this is: ``class``, ``group``, ``unknown`` or ``unsure``."""
         if self.label is None:
             return "unsure" if self.unsure else "unknown"
-        # By the probability too: a class may be called like its group.
+        # Compare the probability, too: a class may have the name of its group.
         is_class = not self.levels or Candidate(self.label, self.probability) == self.levels[-1]
         return "class" if is_class else "group"

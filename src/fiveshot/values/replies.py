@@ -1,4 +1,4 @@
-"""What the service says of its model, of classes and of changes."""
+"""Replies of the service about its model, classes and changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ModelState:
     backbone : str
         Name of the backbone.
     rejection : str
-        On what "unknown" rests.
+        What "unknown" is based on.
     limits : mapping of str to int
         ``photos`` and ``body_bytes`` of one request, and ``pixels`` of a photo.
     state : int
@@ -57,7 +57,7 @@ class ServedClass:
     base : bool
         Whether it belongs to the base.
     thumbnails : int
-        Photos of which there are small copies.
+        Photos with small copies.
     version : int
         State in which it was last changed.
 
@@ -76,12 +76,12 @@ class ServedClass:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedClass(LearnReport):
-    """What was seen while a class was learned; it is on the disk.
+    """What was found while a class was learned. The class is on the disk.
 
     Attributes
     ----------
     created : bool
-        Whether the class is new; else photos were added to it.
+        Whether the class is new; otherwise photos were added to it.
     state : int
         State of the model now.
 
@@ -102,15 +102,15 @@ class ChangeMade:
     Attributes
     ----------
     action : str
-        What was done, or taken back.
+        What was done or undone.
     classes : tuple of str
-        Classes that it touched, a hundred at most.
+        The changed classes, at most a hundred.
     total : int
         How many these are.
     state : int
         State of the model now.
     pending : str or None
-        What is still to be done: traces that another process keeps from being erased.
+        What is still to do: erase traces that another process blocks.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class ChangeMade:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotosMade(PhotoChange):
-    """What became of photos; it is on the disk.
+    """A change of photos that is on the disk.
 
     Attributes
     ----------

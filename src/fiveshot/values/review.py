@@ -9,7 +9,7 @@ from typing import Literal, get_args
 ReviewFinding = Literal["mixed-up", "harmful", "duplicates", "outliers"]
 """What a review may find about a photo."""
 FINDINGS: tuple[ReviewFinding, ...] = get_args(ReviewFinding)
-"""All of these, in the order in which they are told."""
+"""All findings, in the order of the report."""
 FOUND: dict[ReviewFinding, str] = {  # what the photos do
     "mixed-up": "fit another class better",
     "harmful": "keep others from being recognized",
@@ -21,7 +21,7 @@ FOUND: dict[ReviewFinding, str] = {  # what the photos do
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A photo that somebody should look at, and what would follow.
+    """A photo to look at, and the suggested action.
 
     Attributes
     ----------
@@ -34,11 +34,11 @@ class Suggestion:
     to : str or None
         The class to move the photo to.
     beside : str or None
-        Id of the photo to look at beside it: the one it repeats, or the most alike of the other class.
+        Id of the photo to compare it with: the one it repeats, or the most similar one of the other class.
     strength : float
         From 0 to 1: how strong the finding is, within its kind.
     reason : str
-        A sentence that says what it rests on.
+        The reason, in a sentence.
     firm : bool
         Whether ``apply`` follows it: at least 9 of 10 such suggestions are right. If not, look at the photo and
         decide.
@@ -64,8 +64,8 @@ class Suggestion:
 class ReviewedClass:
     """A class: photos, accuracy when they are left out, and expected accuracies with 1, 2 and 5 photos more.
 
-    ``accuracy`` is None for a single photo. ``expected`` begins with the accuracy expected now; it is empty where
-    there is nothing to be confused with. ``gain`` is what one more photo is expected to bring.
+    ``accuracy`` is None for a single photo. ``expected`` begins with the accuracy expected now; it is empty if
+    there is no other class. ``gain`` is the expected gain of one more photo.
 
     >>> ReviewedClass("owl", photos=5, accuracy=0.8).accuracy
     0.8
@@ -80,7 +80,7 @@ class ReviewedClass:
 
 @dataclass(frozen=True)
 class TellingPhoto:
-    """A photo that was taken for another class when it was left out, and the photo of that class most like it.
+    """A photo that was taken for another class when it was left out, and the most similar photo of that class.
 
     >>> TellingPhoto("p7", "owl", "wren", 0.6, beside="p2").taken_for
     'wren'
@@ -97,8 +97,8 @@ class TellingPhoto:
 class ConfusedPair:
     """Two classes whose photos were taken for each other, and the photos that tell.
 
-    ``alike``: they are told apart no better than by chance. Then ``advice`` says so, and no single photo is
-    suggested to be moved from one to the other.
+    ``alike``: they are distinguished no better than by chance. Then ``advice`` says so, and no photo is suggested
+    to move from one to the other.
 
     >>> ConfusedPair(("owl", "wren"), 3, ()).count
     3
@@ -113,27 +113,26 @@ class ConfusedPair:
 
 @dataclass(frozen=True)
 class Review:
-    """What a model's photos say of each other.
+    """The result of a review of a model's photos.
 
     Attributes
     ----------
     state : int
-        State of the model that was looked at.
+        State of the reviewed model.
     accuracy : float or None
-        Share of the photos that are recognized when they are left out; None where nothing could be left out.
+        Share of the photos that are recognized when they are left out; None if nothing could be left out.
     judged : int
-        How many photos that is measured on.
+        Number of photos that this is measured on.
     expected : tuple of float
-        Expected accuracy now, and with 1, 2 and 5 more photos of each class; empty where it cannot be told.
+        Expected accuracy now, and with 1, 2 and 5 more photos of each class; empty if it cannot be estimated.
     classes : tuple of ReviewedClass
-        Those where one more photo helps most first.
+        The classes, those that gain most from one more photo first.
     pairs : tuple of ConfusedPair
-        Those that look like one class first, then the most often confused.
+        Confused pairs: those that look like one class first, then the most often confused.
     suggestions : tuple of Suggestion
-        Photos to move or to remove, by kind, the surest first. Photos that somebody decided about
-        are not among them.
+        Photos to move or to remove, by kind, the surest first. Photos that a user decided about are not included.
     kept : int
-        Photos that would be suggested if nobody had kept, moved or corrected them.
+        Photos that would be suggested if no user had kept, moved or corrected them.
 
     Examples
     --------
@@ -161,5 +160,5 @@ class Review:
     kept: int = 0
 
     def of(self, kinds: Sequence[str], *, firm: bool = False) -> tuple[Suggestion, ...]:
-        """Return the suggestions of some kinds, all or those that are firm."""
+        """Return the suggestions of some kinds, all or only firm ones."""
         return tuple(one for one in self.suggestions if one.kind in kinds and (one.firm or not firm))

@@ -11,7 +11,7 @@ from fiveshot.values.photos import BadImage
 
 @dataclass(frozen=True)
 class KnownPhoto:
-    """A photo that shows a known class, by its number among those that were sorted.
+    """A photo that shows a known class, by its number among the sorted photos.
 
     The probability is None while the model has a single class.
 
@@ -26,7 +26,7 @@ class KnownPhoto:
 
 @dataclass(frozen=True)
 class PhotoGroup:
-    """Photos of something that is not known, the most typical first. The id holds while photos are added.
+    """Photos of something unknown, the most typical first. The id stays the same when photos are added.
 
     >>> PhotoGroup("g3", (3, 5)).photos
     (3, 5)
@@ -38,7 +38,7 @@ class PhotoGroup:
 
 @dataclass(frozen=True)
 class Question:
-    """A photo to name, those that the name is for as well, how much that teaches, and what it may be.
+    """A photo to name, the photos that get the same name, how useful that is, and a guess.
 
     >>> Question(3, (5, 8), 0.7, guess="owl").companions
     (5, 8)
@@ -52,7 +52,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Since:
-    """What has changed in a folder since it was sorted the last time, in photos.
+    """Changes in a folder since it was last sorted, in photos.
 
     >>> Since(new=2, gone=0, changed=1).new
     2
@@ -70,14 +70,13 @@ class Sorting:
     Attributes
     ----------
     photos : tuple of str
-        Names of the photos; their places are the numbers that the rest speaks of.
+        Names of the photos; the numbers below are positions in it.
     known : tuple of KnownPhoto
         Photos of classes that the model knows, the surest first.
     groups : tuple of PhotoGroup
         The other photos, the largest group first.
     queue : tuple of Question
-        What to name first: photos that the model is in doubt about and that are unlike what it knows, each with
-        others that show the same.
+        What to name first: uncertain photos that differ from known ones, each with others that show the same.
     bad : tuple of BadImage
         Photos that could not be used, and why.
     state : int
@@ -87,11 +86,11 @@ class Sorting:
     copies : int
         Photos that were left out because another one has the same content.
     since : Since or None
-        What has changed in the folder since the last time; None for the first time.
+        Changes in the folder since the last time; None for the first time.
     meanwhile : tuple of str
-        Names of photos that came while the others were looked at: sort again to have them.
+        Names of photos that were added during the sorting: sort again to include them.
     sources : tuple of Photo
-        Where the photos are, for those who place or learn them; JSON does not have them.
+        The photos themselves, to place or learn them; not part of the JSON.
 
     Examples
     --------

@@ -89,7 +89,7 @@ def test_repair_goes_on_with_what_is_left_and_does_not_call_that_repaired(in_the
     (in_the_log / LOG).write_bytes(b"")
     (found,) = check_model(in_the_log, repair=True)
     assert (found.severity, found.kind, found.repaired) == ("error", "lost", False)
-    assert found.hint == "from now on the model goes on without them"
+    assert found.hint == "from now on the model continues without them"
     assert check_model(in_the_log) == []
     with Recognizer.open(in_the_log) as model:
         assert set(model.snapshot.classes) == set(NAMES[:2])

@@ -1,1 +1,1 @@
-"""Answers where people need them: tables, class folders, keywords beside photos, annotated pictures."""
+"""Outputs of predictions: tables, class folders, keywords next to photos, annotated pictures."""

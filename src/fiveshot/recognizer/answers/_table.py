@@ -1,7 +1,7 @@
 """Answers in a file: CSV for spreadsheets, lines of JSON for programs, Parquet for data frames.
 
-A file grows while photos are looked at. After an interruption it is continued: what it holds is not looked at
-again, and a last line that was only half written is taken away first.
+A file grows while photos are answered. After an interruption it is continued: its photos are not answered again,
+and an incomplete last line is removed first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Key = int
 
 
 def model_mark(snapshot: Snapshot) -> str:
-    """Return what tells whose answers these are: a model, in one state."""
+    """Return the mark of answers: the model and its state."""
     text = json.dumps([snapshot.manifest.backbone.fingerprint, snapshot.state, snapshot.classes])
     return f"{snapshot.state}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -38,7 +38,7 @@ def model_mark(snapshot: Snapshot) -> str:
 def open_table(
     file: FilePath, snapshot: Snapshot, *, top: int, overwrite: bool = False, mark: bool = False
 ) -> AnswerTable:
-    """Open a file for answers, by the end of its name; one that is there is continued.
+    """Open a file for answers in the format of its suffix; continue an existing file.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def open_table(
     top : int
         How many candidates are named.
     overwrite : bool
-        Whether to begin again where there is such a file.
+        Whether to replace an existing file.
     mark : bool
         Whether CSV begins with the mark of UTF-8 that some spreadsheets need.
 
@@ -97,7 +97,7 @@ class AnswerTable:
                 for key in self.keys():
                     self.done.add(key)
                     self.earlier += 1
-                self._file.truncate(self._end)  # after all that is in it was found to be ours
+                self._file.truncate(self._end)  # after its whole content was found to be ours
             self._file.seek(0, os.SEEK_END)
             if not self._file.tell():
                 self._write((MARK if mark else b"") + self.head())
@@ -109,15 +109,15 @@ class AnswerTable:
         return _key(photo.name, "" if photo.box is None else str(photo.box)) in self.done
 
     def add(self, predictions: Sequence[Prediction]) -> None:
-        """Write answers; when this returns the system has them."""
+        """Write answers; when this returns, they are with the operating system."""
         self._write(b"".join(self.row(one) for one in predictions))
 
     def close(self) -> None:
-        """Leave the file as it is: it can be continued."""
+        """Close the file, so that it can be continued."""
         self._file.close()
 
     def finish(self) -> None:
-        """Close the file, with everything in it."""
+        """Close the complete file."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -130,11 +130,11 @@ class AnswerTable:
         return self.path
 
     def head(self) -> bytes:
-        """Return how a file begins."""
+        """Return the beginning of a file."""
         return b""
 
     def beginnings(self) -> tuple[bytes, ...]:
-        """Return what a file may begin with."""
+        """Return the possible beginnings of a file."""
         return self.head(), MARK + self.head()
 
     def row(self, one: Prediction) -> bytes:
@@ -142,7 +142,7 @@ class AnswerTable:
         raise NotImplementedError
 
     def keys(self) -> Iterator[Key]:
-        """Yield what the answers in the file are about; those of another model are refused."""
+        """Yield the photos of the answers in the file; refuse answers of another model."""
         raise NotImplementedError
 
     def lines(self) -> Iterator[str]:
@@ -166,13 +166,13 @@ class AnswerTable:
     def not_ours(self, seen: str) -> InputError:
         """Return the error for a file that was not written here."""
         return InputError(
-            f"{self.grows} is there already, and does not hold such answers ({seen})",
+            f"{self.grows} exists already, and does not contain such answers ({seen})",
             hint="name another file, or delete this one (overwrite=True in Python)",
             code="other_answers",
         )
 
     def _whole(self) -> int:
-        """Return where the last row ends that was written to its end: a row may have several lines, in quotes."""
+        """Return the end of the last complete row; a row may have several lines, in quotes."""
         self._file.seek(0)
         end = position = quotes = 0
         for line in self._file:
@@ -197,7 +197,7 @@ class AnswerTable:
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(
             f"cannot write {self.grows}: {error.strerror or error}",
-            hint="what it holds is kept; the same command goes on from there",
+            hint="its content is kept; repeat the command to continue",
             code="not_written",
         )
 
@@ -229,7 +229,7 @@ class CsvTable(AnswerTable):
         )
 
     def keys(self) -> Iterator[Key]:
-        """Yield what the answers in the file are about."""
+        """Yield the photos of the answers in the file."""
         rows = csv.DictReader(self.lines(), strict=True)
         try:
             if rows.fieldnames is None:
@@ -248,7 +248,7 @@ class LineTable(AnswerTable):
     """Lines of JSON, one for each answer."""
 
     def beginnings(self) -> tuple[bytes, ...]:
-        """Return what a file may begin with."""
+        """Return the possible beginnings of a file."""
         return (b'{"path": ',)
 
     def row(self, one: Prediction) -> bytes:
@@ -258,7 +258,7 @@ class LineTable(AnswerTable):
         return (json.dumps(about) + "\n").encode()
 
     def keys(self) -> Iterator[Key]:
-        """Yield what the answers in the file are about."""
+        """Yield the photos of the answers in the file."""
         for values in self.values():
             self.of_this_model(values["model"])
             yield _key(values["path"], "" if values["box"] is None else str(Box(*values["box"])))
@@ -276,13 +276,13 @@ class LineTable(AnswerTable):
 
 
 class ParquetTable(LineTable):
-    """Parquet, which cannot grow: lines of JSON in a file beside it, until all answers are there."""
+    """Parquet, which cannot grow: lines of JSON in a second file until all answers are there."""
 
     def __init__(self, path: Path, model: str, top: int, *, overwrite: bool, mark: bool) -> None:
         self._arrow = import_extra("pyarrow", extra="parquet")
         if path.exists() and not overwrite:
             raise InputError(
-                f"{path} is there already",
+                f"{path} exists already",
                 hint="name another file, or delete this one (overwrite=True in Python)",
                 code="other_answers",
             )
@@ -293,7 +293,7 @@ class ParquetTable(LineTable):
         return self.path.with_name(f"{self.path.name}.part")
 
     def finish(self) -> None:
-        """Turn the lines into columns; the file is there as a whole or not at all."""
+        """Turn the lines into columns; the file is written completely or not at all."""
         parquet, arrow = import_extra("pyarrow.parquet", extra="parquet"), self._arrow
         candidate = arrow.struct([("label", arrow.string()), ("probability", arrow.float64())])
         schema = arrow.schema(
@@ -329,7 +329,7 @@ def _key(path: str, box: str) -> Key:
 
 
 def _text(name: str) -> str:
-    """Return a name that can be written as UTF-8, whatever bytes a file system has in it."""
+    """Return a name that can be written as UTF-8, whatever bytes the file system has."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -340,7 +340,7 @@ def _csv_line(cells: Sequence[str]) -> bytes:
 
 
 def _harmless(cell: str) -> str:
-    """Return text that no spreadsheet takes for a formula.
+    """Return text that no spreadsheet treats as a formula.
 
     >>> _harmless("=1+2"), _plain("'=1+2"), _harmless("owl.jpg")
     ("'=1+2", '=1+2', 'owl.jpg')

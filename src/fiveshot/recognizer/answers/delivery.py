@@ -1,4 +1,4 @@
-"""One pass over any number of photos: each is answered once, and the answer goes wherever it was asked for."""
+"""One pass over any number of photos: each is answered once, and the answer goes to all output targets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEXT = 60  # characters of a caption
 
 @dataclass(frozen=True)
 class OutputTargets:
-    """Output targets of predictions: a table, class folders, keywords beside photos, annotated copies."""
+    """Output targets of predictions: a table, class folders, keywords next to photos, annotated copies."""
 
     out: Path | None = None
     overwrite: bool = False
@@ -45,10 +45,10 @@ class OutputTargets:
 
 @dataclass
 class Delivered:
-    """What came of it, in numbers."""
+    """Numbers of delivered answers."""
 
     answers: int = 0
-    earlier: int = 0  # answers that the file had before
+    earlier: int = 0  # answers that were already in the file
     bad: list[BadImage] = field(default_factory=list)
     placed: Placed | None = None
     sidecars: int = 0
@@ -57,9 +57,9 @@ class Delivered:
 
 
 class Delivery:
-    """Answers photos and delivers the answers; ``delivered`` counts while it goes on.
+    """Answers photos and delivers the answers; ``delivered`` counts them during the run.
 
-    Photos come back one by one, in order, so that however many there are few are in memory.
+    Photos are returned one by one, in order, so only a few are in memory at a time.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Delivery:
         self.delivered = Delivered()
         self._recognizer, self._places = recognizer, places
         self._wanted: dict[str, Any] = {"top": top, "sure": sure, "why": why}
-        self._strict = strict  # one bad photo refuses all
+        self._strict = strict  # one bad photo stops everything
         self._asked: list[Photo] = []  # photos on their way to the network, in order
         self._passed = 0  # photos that the file had answers for, or that were placed before
 
@@ -131,7 +131,7 @@ class Delivery:
     def _remembered(
         self, photos: Iterable[Photo], table: AnswerTable | None, folders: ClassFolders | None
     ) -> Iterator[Photo]:
-        """Yield the photos that are still to be answered, and remember them until they are."""
+        """Yield the photos without an answer, and remember them until they are answered."""
         for photo in photos:
             if folders is not None and folders.has(photo):
                 self._passed += 1
@@ -154,7 +154,7 @@ class Delivery:
         self.delivered.bad.extend(bad)
 
     def _deliver(self, photo: Photo, one: Prediction, folders: ClassFolders | None) -> None:
-        """Take an answer to its places; what cannot be done for one photo is noted, and the others go on."""
+        """Send an answer to its targets. A failure for one photo is noted, and the others continue."""
         file = photo.source.path if isinstance(photo.source, FileSource) else None
         if folders is not None:
             refused = len(folders.placed.refused)
@@ -164,7 +164,7 @@ class Delivery:
         if self._places.xmp and one.label is not None and not self._places.dry_run:
             try:
                 if file is None:
-                    raise InputError("it is not a file of its own, so nothing can lie beside it", code="no_file")
+                    raise InputError("it is not a single file, so no file can be put next to it", code="no_file")
                 self.delivered.sidecars += write_keywords(file, one.label)
             except (FiveshotError, OSError) as error:
                 reason = error.message if isinstance(error, FiveshotError) else str(error)
@@ -203,7 +203,7 @@ class Annotated:
                 edge = (*corner, max(corner[0], right * scale - 1), max(corner[1], bottom * scale - 1))
                 draw.rectangle(edge, outline=color, width=max(2, height // 8))
             around = draw.textbbox(corner, text, font=font)
-            # Above the frame where there is room, else in it.
+            # Above the frame if there is space, otherwise inside.
             up = min(around[3] - corner[1] + 4, corner[1])
             draw.rectangle((corner[0], corner[1] - up, around[2] + 4, around[3] - up + 4), fill=color)
             draw.text((corner[0] + 2, corner[1] - up + 2), text, fill="white", font=font)
@@ -213,7 +213,7 @@ class Annotated:
 
 
 def annotate(photo: Photo, predictions: Sequence[Prediction], folder: Path) -> Path:
-    """Write a copy of a photo with its answers to a folder, under a name that nothing has there; return it."""
+    """Write a copy of a photo with its answers to a folder, under an unused name; return its path."""
     notes = tuple(
         (None if one.box is None else Box(*one.box), _caption(one), COLORS[number % len(COLORS)])
         for number, one in enumerate(predictions)
@@ -237,7 +237,7 @@ def annotate(photo: Photo, predictions: Sequence[Prediction], folder: Path) -> P
 
 
 def _caption(one: Prediction) -> str:
-    """Return what is said of a photo in a few words."""
+    """Return a short text about a photo."""
     if one.label is None:
         return f"{one.answer}?"[:_TEXT]
     chance = "" if one.probability is None else f" {100 * one.probability:.0f} %"

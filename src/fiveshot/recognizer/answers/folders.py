@@ -1,9 +1,9 @@
-"""Photos in class folders, copied, linked or moved there and put back on request; and keywords beside photos.
+"""Copy, link or move photos to class folders, put them back on request, and write keywords next to photos.
 
-Nothing is ever overwritten. The journal in the folder says of every photo where it came from, before it is done. A
-photo that is moved to another disk is removed only after its copy is on that disk. Nothing is placed or removed
-behind a link, and only what has not changed since is put back. Keywords go into XMP files that photo managers
-read: what is new is spliced into the text; every other byte of it stays as it was.
+Nothing is ever overwritten. The origin of every photo is written to the journal in the folder before it is placed.
+A photo that is moved to another disk is removed only after its copy is on that disk. Nothing is placed or removed
+behind a link, and only unchanged files are put back. Keywords go into XMP files that photo managers read: new
+words are inserted, and every other byte stays the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fiveshot.storage import FilePath, atomic_path
 
 __all__ = ["JOURNAL", "ClassFolders", "Placed", "PutBack", "Way", "folder_name", "put_back", "write_keywords"]
 
-UNKNOWN = "_unknown"  # the folder of photos that are unlike every class, or that no answer is sure of
+UNKNOWN = "_unknown"  # the folder of unknown and unsure photos
 WAYS = ("copy", "link", "move")
 Way = Literal["copy", "link", "move"]
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -41,7 +41,7 @@ RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 SUBJECT = ("http://purl.org/dc/elements/1.1/", "subject", "dc")
 HIERARCHY = ("http://ns.adobe.com/lightroom/1.0/", "hierarchicalSubject", "lr")
 MAX_SIDECAR = 64 << 20  # bytes
-_TAG = re.compile(rb"""<([^\s/>]+)(?:[^"'>]|"[^"]*"|'[^']*')*>""")  # quotes may hold what ends a tag
+_TAG = re.compile(rb"""<([^\s/>]+)(?:[^"'>]|"[^"]*"|'[^']*')*>""")  # quotes may contain the end of a tag
 _EMPTY = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/">
  <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
@@ -53,7 +53,7 @@ _EMPTY = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 
 @dataclass
 class Placed:
-    """What became of photos: how many went to each folder, which were there, and which could not be placed."""
+    """The result: how many photos went to each folder, which were there already, and which could not be placed."""
 
     folders: Counter[str] = field(default_factory=Counter)
     there: int = 0  # placed by an earlier run
@@ -61,12 +61,12 @@ class Placed:
 
 
 class ClassFolders:
-    """A folder with one folder for each class, and a journal of what was put there.
+    """A folder with one folder for each class, and a journal of placed photos.
 
     Parameters
     ----------
     folder : str or path
-        The folder; it is made if need be.
+        The folder; created if it does not exist.
     way : {"copy", "link", "move"}
         What happens to photos.
     dry_run : bool
@@ -93,16 +93,16 @@ class ClassFolders:
                 raise self._failed(error) from error
 
     def has(self, photo: Photo) -> bool:
-        """Tell whether a photo was placed here, by this run or an earlier one: it is not to be placed again."""
+        """Return whether a photo was placed here by this run or an earlier one; it is not placed again."""
         return isinstance(photo.source, FileSource) and _real(photo.source.path) in self._written
 
     def put(self, photo: Photo, label: str | None, group: str = "") -> Path | None:
         """Place a photo in the folder of its class, or of its group of unknown ones.
 
-        Return where, or None where that is not possible.
+        Return its path, or None if that is not possible.
         """
         if not isinstance(photo.source, FileSource):
-            self.placed.refused.append((photo.name, "it is not a file of its own, so it cannot be placed"))
+            self.placed.refused.append((photo.name, "it is not a single file, so it cannot be placed"))
             return None
         source = Path(os.path.abspath(photo.source.path))  # noqa: PTH100  # links stay links
         below = folder_name(label) + (f"/{group}" if label is None and group else "")
@@ -111,14 +111,14 @@ class ClassFolders:
             return None
         link = _link_on_the_way(self.folder, f"{below}/{source.name}")
         if link is not None:
-            self.placed.refused.append((photo.name, f"{link} is a link, and no photo is placed behind one"))
+            self.placed.refused.append((photo.name, f"{link} is a link, and photos are not placed behind links"))
             return None
         target = self._free(self.folder / below / source.name)
         if not self.dry_run:
             try:
                 beside = sidecar_of(source) if self.way == "move" else None
                 self._place(source, target, below)
-                if beside is not None and beside.is_file():  # what is known of a photo goes with it
+                if beside is not None and beside.is_file():  # sidecars go with the photo
                     own = beside.name.removeprefix(source.name) == ".xmp"
                     name = f"{target.name if own else target.stem}.xmp"
                     self._place(beside, self._free(target.with_name(name)), below)
@@ -135,7 +135,7 @@ class ClassFolders:
 
     def _place(self, source: Path, target: Path, below: str) -> None:
         assert self._journal is not None
-        moved = self.way == "move"  # whatever happens next, it is known where the photo came from
+        moved = self.way == "move"  # from here on the origin of the photo is on the disk
         content = _content(source) if moved else None
         entry = Entry(str(source), str(target.relative_to(self.folder)), self.way, below, False, content)
         self._journal.note(entry, at_once=moved)
@@ -150,7 +150,7 @@ class ClassFolders:
         self._journal.note(replace(entry, done=True, sha256=_content(target)), at_once=moved)
 
     def _free(self, target: Path) -> Path:
-        """Return a path that is not taken: a photo of the same name gets a number."""
+        """Return an unused path: a photo of the same name gets a number."""
         found, number = target, 1
         while os.path.lexists(found) or found in self._taken:
             number += 1
@@ -172,25 +172,24 @@ class ClassFolders:
 
 @dataclass(frozen=True)
 class PutBack:
-    """What was undone, and what was left alone because it has changed since."""
+    """What was undone, and what was left because it has changed since."""
 
     undone: int
     left: tuple[tuple[str, str], ...]  # place in the folder, reason
 
 
 def put_back(folder: FilePath, *, trusted: bool = False, dry_run: bool = False) -> PutBack:
-    """Undo what was done in a folder, the last first: copies and links go, moved photos go where they came from.
+    """Undo the placing of photos in a folder, the last first: remove copies and links, move photos back.
 
-    Left alone are: what has changed since, a copy whose original has changed or is gone, a photo whose old place
-    is taken, whatever lies outside of the folder or behind a link, and what somebody else has placed.
+    Not undone are: changed files, a copy whose original has changed or is gone, a photo whose old path is in use,
+    anything outside of the folder or behind a link, and photos that another user has placed.
 
     Parameters
     ----------
     folder : str or path
         The folder that photos were placed in.
     trusted : bool
-        Whether to believe a journal that another user has written, or that was written on another machine: it says
-        where photos are moved to.
+        Whether to trust a journal of another user or another machine: it decides where photos are moved to.
     dry_run : bool
         Whether to change nothing, and only say what would be done.
 
@@ -202,7 +201,7 @@ def put_back(folder: FilePath, *, trusted: bool = False, dry_run: bool = False) 
     Raises
     ------
     InputError
-        With the code ``no_journal`` where there is nothing to undo.
+        With the code ``no_journal`` if there is nothing to undo.
     """
     where = Path(folder)
     if not where.is_dir():
@@ -210,8 +209,8 @@ def put_back(folder: FilePath, *, trusted: bool = False, dry_run: bool = False) 
     entries = read_journal(where)
     if not entries:
         raise InputError(
-            f"{where} has no journal of photos that were placed there",
-            hint="name the folder that was given with --into",
+            f"{where} has no journal of placed photos",
+            hint="give the folder that was used with --into",
             code="no_journal",
         )
     left: list[tuple[str, str]] = []
@@ -229,13 +228,13 @@ def put_back(folder: FilePath, *, trusted: bool = False, dry_run: bool = False) 
             undone += 1
     if not dry_run:
         rewrite_journal(where, kept[::-1])
-        with contextlib.suppress(OSError):  # something is in it, or somebody is
+        with contextlib.suppress(OSError):  # not empty, or in use
             where.rmdir()
     return PutBack(undone, tuple(left))
 
 
 def folder_name(label: str | None) -> str:
-    """Return the folder of a class, below the one that holds all: groups are folders of their own.
+    """Return the folder of a class, relative to the main folder: groups are folders, too.
 
     >>> folder_name("owl/barn owl"), folder_name(None), folder_name("../etc"), folder_name("a:b")
     ('owl/barn owl', '_unknown', '%2E%2E/etc', 'a%3Ab')
@@ -262,7 +261,7 @@ def _safe(part: str) -> str:
 
 
 def _renamed(source: Path, target: Path) -> bool:
-    """Move a file on its own disk without ever replacing another; False where only a copy can do it."""
+    """Move a file on the same disk without replacing another; False if it must be copied."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError as error:
@@ -274,7 +273,7 @@ def _renamed(source: Path, target: Path) -> bool:
 
 
 def _copied(source: Path, target: Path) -> None:
-    """Copy a file to a place that nothing lies at; what cannot be finished is taken away again."""
+    """Copy a file to an unused path; remove an incomplete copy."""
     with source.open("rb") as reading, target.open("xb") as writing:
         try:
             shutil.copyfileobj(reading, writing, 1 << 20)
@@ -287,7 +286,7 @@ def _copied(source: Path, target: Path) -> None:
 
 
 def _real(path: Path) -> Path:
-    """Return the one path of a file, which may be a link itself."""
+    """Return the real path of a file, which may be a link itself."""
     return path.parent.resolve() / path.name
 
 
@@ -300,19 +299,19 @@ def _content(path: Path) -> str:
 
 
 def _undone(folder: Path, entry: Entry, *, trusted: bool, dry_run: bool) -> str:
-    """Undo one entry; return why not, where that is so."""
+    """Undo one entry; return the reason if that is not possible."""
     target, source = folder / entry.place, Path(entry.source)
     if not _is_below(entry.place):
-        return "the journal names a place outside of the folder"
+        return "the journal names a path outside of the folder"
     link = _link_on_the_way(folder, entry.place)
     if link is not None:
-        return f"it lies behind the link {link}"
+        return f"it is behind the link {link}"
     moved = entry.way == "move" and (entry.done or not os.path.lexists(source))
     if not (entry.own or trusted):
-        would = f"it is not moved to {source}" if moved else "it is left alone"
-        return f"you did not place it from here, so {would} (--trust believes the journal)"
+        would = f"it was not moved to {source}" if moved else "it was not undone"
+        return f"you did not place it from here, so {would} (--trust accepts the journal)"
     if not os.path.lexists(target):
-        return "it is not there any more" if moved and entry.done and not os.path.lexists(source) else ""
+        return "it is no longer there" if moved and entry.done and not os.path.lexists(source) else ""
     if moved:
         reason = _why_not_moved(target, source, entry)
     elif entry.way == "link":
@@ -343,14 +342,14 @@ def _why_not_moved(target: Path, source: Path, entry: Entry) -> str:
 
 
 def _why_kept(target: Path, source: Path, entry: Entry) -> str:
-    """Return why a copy is not taken away: it is another file by now, or the only one with this content."""
+    """Return why a copy is not removed: it was changed, or it is the only file with this content."""
     found = target.lstat()
     if not stat.S_ISREG(found.st_mode):
         return _CHANGED
     if not source.is_file():
         return f"its original {source} is gone"
     if os.path.samestat(source.stat(), found) and (found.st_nlink < 2 or source.resolve() == target.resolve()):
-        return f"its original {source} leads back to it"
+        return f"its original {source} is a link to it"
     if not entry.done:
         return "" if _begins_with(source, target) else "it is not the copy that was begun"
     content = _content(target)
@@ -360,7 +359,7 @@ def _why_kept(target: Path, source: Path, entry: Entry) -> str:
 
 
 def _begins_with(whole: Path, part: Path) -> bool:
-    """Tell whether a file begins as another one does, which may be all of it."""
+    """Return whether a file begins with the bytes of another one."""
     with open_regular(whole) as one, open_regular(part) as other:
         while piece := other.read(1 << 20):
             if one.read(len(piece)) != piece:
@@ -369,13 +368,13 @@ def _begins_with(whole: Path, part: Path) -> bool:
 
 
 def _is_below(place: str) -> bool:
-    """Tell whether a place in a folder is really below it, by its name."""
+    """Return whether a path is really below a folder, by its name."""
     path = Path(place)
     return bool(path.parts) and not path.anchor and ".." not in path.parts
 
 
 def _link_on_the_way(folder: Path, place: str) -> Path | None:
-    """Return the first folder between a folder and a place in it that is a link."""
+    """Return the first folder between a folder and a path in it that is a link."""
     parents = list(Path(place).parents)[-2::-1]  # without the folder itself, the outermost first
     return next((folder / parent for parent in parents if (folder / parent).is_symlink()), None)
 
@@ -387,9 +386,9 @@ def _remove_empty(folder: Path, top: Path) -> None:
 
 
 def sidecar_of(photo: Path) -> Path:
-    """Return the sidecar of a photo: the one that is there, else ``photo.jpg.xmp``.
+    """Return the sidecar of a photo: the existing one, or ``photo.jpg.xmp``.
 
-    Some programs leave the photo's own ending out; such a file is gone on with.
+    Some programs leave out the suffix of the photo; such a sidecar is used, too.
     """
     full = photo.with_name(f"{photo.name}.xmp")
     short = photo.with_suffix(".xmp")
@@ -397,14 +396,15 @@ def sidecar_of(photo: Path) -> Path:
 
 
 def write_keywords(photo: Path, label: str) -> bool:
-    """Add the name of a class to the keywords in the sidecar of a photo; False where it has them already.
+    """Add the name of a class to the keywords in the sidecar of a photo; False if it has them already.
 
-    The parts of a name with groups, such as ``owl/barn owl``, are keywords each, and together a hierarchical one.
+    Each part of a name with groups, such as ``owl/barn owl``, is a keyword, and all together are a hierarchical
+    one.
 
     Raises
     ------
     InputError
-        With the code ``bad_sidecar`` where there is a sidecar that cannot be read; it stays as it is.
+        With the code ``bad_sidecar`` if the sidecar cannot be read; it is not changed.
     """
     file = sidecar_of(photo)
     before = read_regular(file, limit=MAX_SIDECAR) if file.exists() else _EMPTY.encode()
@@ -413,7 +413,7 @@ def write_keywords(photo: Path, label: str) -> bool:
         after = with_keywords(before, SUBJECT, levels)
         if len(levels) > 1:
             after = with_keywords(after, HIERARCHY, ["|".join(part.replace("|", " ") for part in levels)])
-        keywords_in(after, SUBJECT)  # what was written can be read
+        keywords_in(after, SUBJECT)  # check that the result can be read
     except (expat.ExpatError, UnicodeDecodeError, ValueError) as error:
         raise InputError(
             f"the sidecar {file} cannot be read ({error})", hint="repair or remove it", code="bad_sidecar"
@@ -426,7 +426,7 @@ def write_keywords(photo: Path, label: str) -> bool:
 
 
 def with_keywords(data: bytes, name: tuple[str, str, str], words: Sequence[str]) -> bytes:
-    """Return the text of a sidecar with these words in a list, which is made if need be."""
+    """Return the text of a sidecar with these words in a list; create the list if needed."""
     from xml.sax.saxutils import escape, quoteattr  # with all that fetches documents from the web
 
     found = _look_through(data, name)
@@ -461,7 +461,7 @@ Span = tuple[int, int]  # where an element begins and where its end tag does
 
 @dataclass
 class _Found:
-    """Where things are in a sidecar: the element of all, the list that is looked for, its bag and its words."""
+    """Positions in a sidecar: the root element, the wanted list, its bag and its words."""
 
     rdf: Span | None = None
     around: Span | None = None  # the list, around its bag
@@ -471,7 +471,7 @@ class _Found:
 
 
 def _look_through(data: bytes, name: tuple[str, str, str]) -> _Found:
-    data.decode("utf-8")  # places are counted in bytes of this encoding
+    data.decode("utf-8")  # positions are in bytes of this encoding
     found, wanted = _Found(), f"{name[0]} {name[1]}"
     parser = expat.ParserCreate(namespace_separator=" ")
     path: list[tuple[str, int]] = []
@@ -506,7 +506,7 @@ def _look_through(data: bytes, name: tuple[str, str, str]) -> _Found:
 
 
 def _spliced(data: bytes, span: Span, text: str) -> bytes:
-    """Return data with text at the end of an element, which may be an empty one in short form."""
+    """Return data with text added at the end of an element, which may be empty and self-closing."""
     tag = _TAG.match(data, span[0])
     assert tag is not None  # the parser has read it
     if not tag[0].endswith(b"/>"):
@@ -515,5 +515,5 @@ def _spliced(data: bytes, span: Span, text: str) -> bytes:
 
 
 def _clean(word: str) -> str:
-    """Return a word without what XML cannot hold."""
+    """Return a word without characters that XML does not allow."""
     return "".join(one if one.isprintable() else " " for one in word)
