@@ -188,7 +188,7 @@ def test_the_inputs_are_not_changed() -> None:
         ({"alpha": -0.1}, r"alpha must lie in \[0, 1\], got -0.1; the paper uses 0.9"),
         ({"alpha": 1.5}, r"alpha must lie in \[0, 1\], got 1.5; the paper uses 0.9"),
         ({"alpha": math.nan}, r"alpha must lie in \[0, 1\], got nan; the paper uses 0.9"),
-        ({"beta": -1.0}, "beta .* got -1.0; None leaves covariances alone"),
+        ({"beta": -1.0}, "beta .* got -1.0; None leaves covariances unchanged"),
         ({"beta": math.nan}, "beta .* nan"),
         ({"beta": math.inf}, "beta .* inf"),
         ({"tau": math.nan}, "tau .* nan"),

@@ -186,7 +186,7 @@ def test_fields_of_values_are_named_directly() -> None:
             {"temperature": "auto"},
             "'temperature' of NCMScorer cannot be chosen .* be chosen: bias",
         ),
-        ("ranpac", {"n_projections": "auto"}, "cannot be chosen by episodes.*what can be chosen: nothing"),
+        ("ranpac", {"n_projections": "auto"}, "cannot be chosen by episodes.*parameters that can be chosen: none"),
         ("c-fecam", {"beta": "auto", "calibration": Calibration(beta=None)}, "chosen: alpha, bias, gamma, tau"),
         ("teen", {"tau": "auto", "alpha": 2.0}, r"alpha must lie in \[0, 1\], got 2.0"),
     ],

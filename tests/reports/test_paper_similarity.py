@@ -50,7 +50,7 @@ def test_near_birds_have_similar_covariances() -> None:
 
 def test_a_class_of_one_image_has_no_covariance() -> None:
     one = class_statistics(np.eye(3), [0, 1, 1])
-    with pytest.raises(InputError, match="takes two images that differ"):
+    with pytest.raises(InputError, match="needs two different images"):
         covariance_similarity(one, one)
 
 

@@ -171,7 +171,7 @@ def test_too_few_classes_cannot_share_a_covariance(spec: BackboneSpec, tmp_path:
 
 
 def test_statistics_for_no_head_make_no_model(spec: BackboneSpec, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="made for no head; reduce again"):
+    with pytest.raises(InputError, match="not made for a head; reduce again"):
         create_from_statistics(tmp_path / "birds", sums_of(bird_rows(4), spec), weights=spec.weights)
 
 
@@ -196,7 +196,7 @@ def test_without_kept_vectors_nothing_is_rejected(spec: BackboneSpec, tmp_path: 
 def test_statistics_of_another_backbone_are_refused(spec: BackboneSpec, tmp_path: Path) -> None:
     found = statistics_of(bird_rows(4), spec)
     other = replace(found, identity={**found.identity, "weights_hash": "0" * 64})
-    with pytest.raises(InputError, match="the statistics are of another backbone: their weights_hash is '000"):
+    with pytest.raises(InputError, match="the statistics come from another backbone: their weights_hash is '000"):
         create_from_statistics(tmp_path / "birds", other, weights=spec.weights, device="cpu")
     half = replace(found, identity={**found.identity, "precision": "bf16"})
     with pytest.raises(InputError, match="run it with precision float32"):
@@ -214,7 +214,7 @@ def test_tied_statistics_have_no_covariance_for_each_class(spec: BackboneSpec, t
     assert again.sample is not None
     assert found.sample is not None
     assert (again.sample.keys == found.sample.keys).all()
-    with pytest.raises(InputError, match="one covariance was made for all classes"):
+    with pytest.raises(InputError, match="have one covariance for all classes"):
         _ = again.statistics
 
 
@@ -229,5 +229,5 @@ def test_damaged_statistics_are_refused(spec: BackboneSpec, tmp_path: Path) -> N
 def test_names_that_become_the_same_are_refused(spec: BackboneSpec, tmp_path: Path) -> None:
     rows = bird_rows(4, 2)
     alike = Rows(rows.vectors, np.where(rows.labels == "bird 0", "owl", "owl "), rows.names)
-    with pytest.raises(InputError, match="two classes have names that differ in spaces"):
+    with pytest.raises(InputError, match="two class names differ only in spaces"):
         create_from_statistics(tmp_path / "birds", statistics_of(alike, spec), weights=spec.weights, device="cpu")

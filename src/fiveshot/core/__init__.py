@@ -1,6 +1,6 @@
-"""The mathematics, as pure functions on arrays: NumPy by default, torch tensors computed where they lie.
+"""The mathematics, as pure functions on NumPy arrays or torch tensors; tensors stay on their device.
 
-Nothing here imports torch or scikit-learn, reads files or writes them.
+This package imports neither torch nor scikit-learn. Only ``scorers/files.py`` reads and writes files.
 """
 
 from fiveshot.core.calibration import (

@@ -1,4 +1,4 @@
-"""Moments of rectified Gaussian features in closed form: what infinitely many samples would give.
+"""Moments of rectified Gaussian features in closed form: the limit of infinitely many samples.
 
 A random feature of a sample x ~ N(μ, AᵀA) is max(0, u) with u = x·w ~ N(m, s²). With φ and Φ those of the standard
 normal distribution at t = m / s, and the Hermite polynomials Heₙ, it is the series Σ cₖ Heₖ(z) / √k! of
@@ -6,9 +6,9 @@ z = (u − m) / s with
 
     c₀ = m Φ + s φ,    c₁ = s Φ,    cₖ = s φ Heₖ₋₂(−t) / √k!    (k ≥ 2),
 
-and of two features that are correlated by ρ, E[max(0, u) max(0, v)] = Σ cₖ dₖ ρᵏ. Of a feature with itself, where
-the series converges slowly, the sum is known: (m² + s²) Φ + m s φ. Every term is positive semidefinite, and what
-is left out is positive on the diagonal: so the matrix is positive semidefinite, too.
+and for two features with correlation ρ, E[max(0, u) max(0, v)] = Σ cₖ dₖ ρᵏ. For a feature with itself the series
+converges slowly, but its sum is known: (m² + s²) Φ + m s φ. Every term is positive semidefinite, and the omitted
+terms are positive on the diagonal. So the matrix is positive semidefinite, too.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fiveshot.core.arrays import Array, add_to_diagonal, at_least, namespace, on
 from fiveshot.core.calibration import Gaussian
 from fiveshot.work import blas_threads, one_for_each
 
-# Terms of the series: with seven the others are below 0.7 % of s·s', and 800 samples err by some 3 % of it.
-# Features of few directions are correlated more, and need more of them.
+# Number of terms of the series. With seven terms the rest is below 0.7 % of s·s'; 800 samples err by some 3 % of
+# it. Features of few directions have higher correlations and need more terms.
 TERMS, TERMS_OF_FEW, FEW = 7, 15, 16
-ROWS, COLUMNS = 256, 512  # of the Gram matrix at a time: what fits the caches near a core
+ROWS, COLUMNS = 256, 512  # block of the Gram matrix that fits into a core's cache
 
 Place = tuple[slice, slice]
 
@@ -60,7 +60,7 @@ def add_expected_(gram: Array, gaussian: Gaussian, projection: Array, mass: floa
 
 
 def _places(width: int) -> Iterator[Place]:
-    """Yield parts of a square matrix that cover its lower triangle, each once."""
+    """Yield blocks of a square matrix that cover its lower triangle once."""
     for row in range(0, width, ROWS):
         for column in range(0, row + ROWS, COLUMNS):
             yield slice(row, row + ROWS), slice(column, column + COLUMNS)

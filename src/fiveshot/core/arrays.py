@@ -1,9 +1,9 @@
-"""Arrays of any library that follows the array API standard, NumPy by default, and the algebra that it lacks.
+"""Arrays of any library that follows the array API standard, and linear algebra that the standard lacks.
 
-On the CPU triangular solves, symmetric products and Cholesky factors in place are SciPy's BLAS and LAPACK, for
-NumPy arrays and for torch tensors, whose memory is shared. Row-major matrices are handed over transposed: those
-views are in Fortran's order, so that nothing is copied, and their upper triangle is our lower one. On other
-devices it is the library's own.
+On the CPU, triangular solves, symmetric products and Cholesky factors use SciPy's BLAS and LAPACK, for NumPy
+arrays and for torch tensors, whose memory is shared. Row-major matrices are passed transposed: these views are in
+Fortran order, so nothing is copied, and their upper triangle is our lower one. On other devices the library's own
+functions are used.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Array = Any
 
 Item = TypeVar("Item")
 FOLLOWS_STANDARD = hasattr(np, "__array_api_version__")  # from NumPy 2 on
-TINY = 1e-12  # lengths below are taken for this one, so that a zero vector stays a zero vector
+TINY = 1e-12  # smallest length to divide by, so that a zero vector stays a zero vector
 BLOCK = 1024
-TILE = 128  # rows and columns that are transposed at a time: both sides stay near a core
+TILE = 128  # rows and columns that are transposed at a time; both tiles fit into a core's cache
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the functions of the library that these arrays belong to."""
+    """Return the function namespace of the library of these arrays."""
     if FOLLOWS_STANDARD and set(map(type, arrays)) == {np.ndarray}:
-        return np  # at once: what array_api_compat wraps it in takes longer to import than NumPy itself
+        return np  # a shortcut: array_api_compat's wrapper takes longer to import than NumPy itself
     return array_namespace(*arrays)
 
 
 def as_numpy(array: Array) -> NDArray[Any]:
-    """Return an array as one of NumPy; what lies on another device is copied from there."""
+    """Return an array as a NumPy array; an array on another device is copied."""
     if is_torch_array(array):
         array = array.detach().cpu().numpy()
     found: NDArray[Any] = np.asarray(array)
@@ -60,35 +60,35 @@ def beside(array: Array, like: Array) -> Array:
 
 
 def values_like(values: Any, like: Array, *, dtype: Any = None) -> Array:
-    """Return Python or NumPy values as an array beside ``like``, of its precision unless another is given."""
+    """Return values as an array in the library, on the device and by default in the precision of ``like``."""
     xp = namespace(like)
     return xp.asarray(values, dtype=like.dtype if dtype is None else dtype, device=device(like))
 
 
 def positions(rows: Any, like: Array) -> Array:
-    """Return integers that pick rows or columns of an array, beside it."""
+    """Return integer indices in the library and on the device of an array."""
     rows = np.asarray(rows, dtype=np.int64)
     return rows if is_numpy_array(like) else values_like(rows, like, dtype=namespace(like).int64)
 
 
 def mask(flags: Any, like: Array) -> Array:
-    """Return truth values beside an array."""
+    """Return truth values in the library and on the device of an array."""
     flags = np.asarray(flags, dtype=np.bool_)
     return flags if is_numpy_array(like) else values_like(flags, like, dtype=namespace(like).bool)
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
-    """Return zeros of the precision and on the device of an array."""
+    """Return zeros with the precision and on the device of an array."""
     return namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
 
 
 def empty(shape: tuple[int, ...], like: Array) -> Array:
-    """Return memory of the precision and on the device of an array."""
+    """Return uninitialized memory with the precision and on the device of an array."""
     return namespace(like).empty(shape, dtype=like.dtype, device=device(like))
 
 
 def epsilon(like: Array) -> float:
-    """Return the distance from one to the next larger number of an array's precision."""
+    """Return the machine epsilon of an array's precision."""
     return float(namespace(like).finfo(like.dtype).eps)
 
 
@@ -110,7 +110,7 @@ def at_least(values: Array, least: float) -> Array:
 
 def mean_row(rows: Array) -> Array:
     """Return the mean of rows, (n, d) → (d,), summed so that many rows lose no digits."""
-    if is_numpy_array(rows):  # NumPy adds row after row; in double precision the order does not matter
+    if is_numpy_array(rows):  # NumPy adds row after row, which is accurate enough in double precision
         return rows.mean(axis=0, dtype=np.float64).astype(rows.dtype)
     return namespace(rows).mean(rows, axis=0)
 
@@ -137,33 +137,33 @@ def one_hot(codes: Any, width: int, like: Array) -> Array:
 
 
 def in_rows(matrix: Array) -> Array:
-    """Return a matrix whose rows lie one after the other in memory."""
+    """Return the matrix in row-major order."""
     return matrix.contiguous() if is_torch_array(matrix) else np.ascontiguousarray(matrix)
 
 
 def add_to_diagonal(matrix: Array, value: Any) -> None:
-    """Add a number, or one for each, to the entries on the diagonal of a square matrix, in place."""
+    """Add a number, or a vector, to the diagonal of a square matrix, in place."""
     if is_numpy_array(matrix):
         rows = np.arange(len(matrix))
         matrix[rows, rows] += value
-    else:  # without indices, which would have to travel to its device
+    else:  # without indices, which would have to be copied to the device
         matrix.diagonal().add_(value)
 
 
 def chunks(rows: Array, size: int) -> Iterator[Array]:
-    """Yield views of so many rows at a time; an array without rows is one such view."""
+    """Yield views of at most ``size`` rows; an array without rows gives one empty view."""
     for start in range(0, max(len(rows), 1), size):
         yield rows[start : start + size]
 
 
 def parts(rows: Array, counts: Iterable[int]) -> list[Array]:
-    """Return views of the rows, the first so many, the next so many, and so on."""
+    """Split the rows into consecutive views with these counts."""
     ends = np.cumsum(list(counts)).tolist()
     return [rows[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
-    """Yield items in groups of a bounded total size; an item that is larger is a group of its own."""
+    """Yield items in groups of a bounded total size; an item above the bound is its own group."""
     group: list[Item] = []
     total = 0
     for item in items:
@@ -182,21 +182,21 @@ def on_cpu(array: Array) -> bool:
 
 
 def in_sums(array: Array) -> Array:
-    """Return an array in the precision that large sums of products are made in: double on a GPU.
+    """Return an array in the precision for large sums of products: double on a GPU.
 
-    There sums over many thousand rows in single precision err by more than a ridge regression regularizes with,
-    so that its matrix is not positive definite any more. The sums of a CPU's BLAS err far less.
+    On a GPU, the error of single-precision sums over many thousand rows exceeds the λ of a ridge regression, so
+    its matrix would no longer be positive definite. The sums of a CPU's BLAS are far more accurate.
     """
     return array if on_cpu(array) else array.double()
 
 
 def add_gram_(gram: Array, rows: Array) -> None:
-    """Add rowsᵀ · rows to the lower triangle of ``gram``, in place; the upper one is left alone."""
+    """Add rowsᵀ · rows to the lower triangle of ``gram``, in place; the upper triangle does not change."""
     if on_cpu(gram):
         target = _view(gram)
         source = _ordered(rows, target.dtype)
         found = _blas("syrk", gram)(1.0, source.T, beta=1.0, c=target.T, overwrite_c=1)
-        if not target.flags.c_contiguous:  # then SciPy has worked on a copy
+        if not target.flags.c_contiguous:  # SciPy worked on a copy
             target[...] = found.T
         return
     for start in range(0, len(gram), BLOCK):
@@ -212,7 +212,7 @@ def column_gram(rows: Array) -> Array:
 
 
 def row_gram(rows: Array) -> Array:
-    """Return rows · rowsᵀ, (n, n), in its lower triangle; what is above the diagonal is undefined."""
+    """Return rows · rowsᵀ, (n, n), in its lower triangle; the upper triangle is undefined."""
     if not on_cpu(rows):
         return rows @ rows.T
     return _back(_blas("syrk", rows)(1.0, _ordered(rows).T, trans=1).T, rows)
@@ -258,7 +258,7 @@ def multiply_lower_(lower: Array, rows: Array) -> Array:
 
 
 def cholesky_(matrix: Array) -> Array | None:
-    """Return the lower L of L Lᵀ, or None where the matrix is not positive definite.
+    """Return the lower L of L Lᵀ, or None if the matrix is not positive definite.
 
     Only its lower triangle is read, and it may be overwritten. Above the diagonal L is zero.
     """
@@ -270,7 +270,7 @@ def cholesky_(matrix: Array) -> Array | None:
 
 
 def inverse_of_cholesky(lower: Array) -> Array:
-    """Return (L Lᵀ)⁻¹ in its lower triangle; what is above the diagonal is undefined."""
+    """Return (L Lᵀ)⁻¹ in its lower triangle; the upper triangle is undefined."""
     if not on_cpu(lower):
         return _torch().cholesky_inverse(lower)
     inverse, _ = _lapack("potri", lower)(_view(lower).T, lower=0)  # cannot fail: no pivot of a factor is zero
@@ -286,7 +286,7 @@ def eigh(matrix: Array) -> tuple[Array, Array]:
     work, iwork, failed = _lapack("syevd_lwork", matrix)(len(view), lower=0)
     values, vectors, failed = _lapack("syevd", matrix)(view.T, lower=0, lwork=int(work), liwork=int(iwork))
     if failed:
-        raise ArithmeticError(f"the eigenvalues of a matrix were not found (LAPACK says {failed})")
+        raise ArithmeticError(f"the eigenvalues of a matrix were not found (LAPACK error {failed})")
     return _back(values, matrix), _back(vectors, matrix)
 
 
@@ -298,14 +298,14 @@ def triangle(rows: Array) -> Array:
         return _torch().linalg.qr(rows, mode="r").R
     view = _view(rows)
     work, _ = _lapack("geqrf_lwork", rows)(*view.shape)
-    # In row order as any other matrix here: the order decides the last bits of what is computed from it.
+    # In row-major order like all other matrices here: the order affects the last bits of later results.
     found = np.ascontiguousarray(_lapack("geqrf", rows)(view, lwork=int(work))[0][: min(view.shape)])
-    found[:, : len(found)] = np.triu(found[:, : len(found)])  # what is right of that square is above it, too
+    found[:, : len(found)] = np.triu(found[:, : len(found)])  # columns to the right of the square stay
     return _back(found, rows)
 
 
 def product_into(left: Array, right: Array, out: Array) -> Array:
-    """Write a matrix product into memory that is at hand, and return it."""
+    """Write a matrix product into ``out``, and return it."""
     if is_torch_array(out):
         return _torch().mm(left, right, out=out)
     return np.matmul(left, right, out=out)
@@ -319,10 +319,10 @@ def clip_negative_(values: Array) -> Array:
 
 
 def solve_shifted(gram: Array, targets: Array, shift: float) -> Array | None:
-    """Return targets · (gram + shift · I)⁻¹, (C, M), or None where that is not positive definite.
+    """Return targets · (gram + shift · I)⁻¹, (C, M), or None if the matrix is not positive definite.
 
-    Only the lower triangle of ``gram`` is read. On the CPU it serves as the workspace, so that no second M × M
-    matrix is needed; afterwards its lower triangle is again what it was.
+    Only the lower triangle of ``gram`` is read. On the CPU ``gram`` is the workspace, so no second M × M matrix is
+    needed. Afterwards its lower triangle is unchanged.
     """
     if on_cpu(gram):
         return _solve_in_place(gram, targets, shift)
@@ -338,7 +338,7 @@ def _solve_in_place(gram: Array, targets: Array, shift: float) -> Array | None:
     _copy_to_upper_(matrix)
     try:
         add_to_diagonal(matrix, shift)
-        # The lower triangle of the transposed view is our upper one, which is free.
+        # The lower triangle of the transposed view is our upper one, which is not used otherwise.
         factor, failed = _lapack("potrf", gram)(matrix.T, lower=1, clean=0, overwrite_a=1)
         if failed:
             return None
@@ -375,7 +375,7 @@ def _back(array: NDArray[Any], like: Array) -> Array:
 
 
 def _torch() -> Any:
-    """Return torch, which whoever made a tensor has imported."""
+    """Return torch; it is already imported if there is a tensor."""
     return sys.modules["torch"]
 
 
@@ -391,7 +391,7 @@ def _lapack(name: str, like: Array) -> Callable[..., Any]:
 
 @cache
 def _library(name: str) -> Any:
-    """Return SciPy's BLAS or LAPACK, imported when something is first solved: that takes a moment."""
+    """Return SciPy's BLAS or LAPACK; imported on first use, because the import is slow."""
     found = import_module(f"scipy.linalg.{name}")
     library_imported()
     return found

@@ -1,8 +1,8 @@
-"""Calibration of a new class by the base classes it resembles: equations (1) to (4) of the paper.
+"""Calibration of a new class by similar base classes: equations (1) to (4) of the paper.
 
-A class seen five times has a noisy mean and a covariance of rank four. The many-shot base classes near it
-have good ones. Each function takes the raw statistics of *one* new class and those of the base classes, so
-the result depends on nothing else: not on other new classes, not on the order in which they came.
+A class with five samples has a noisy mean and a covariance of rank four. The base classes near it have many
+samples and good estimates. Each function takes the raw statistics of *one* new class and those of the base
+classes. So the result does not depend on other new classes or on the order of arrival.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fiveshot.core.statistics import ClassStatistics, ClassSummary, canonical
 
 Similarity = Literal["cosine", "dot"]
 Prototypes = Literal["raw", "unit"]
-TOGETHER = 16  # classes that borrow in one matrix product; always so many, so that the last bits are a class's own
+TOGETHER = 16  # classes in one matrix product; always this many, so that a class's result is exactly reproducible
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Calibration:
     Parameters
     ----------
     alpha : float
-        Keeps that share of the class's own mean; 1 leaves the mean alone.
+        Share of the class's own mean; with 1 the mean is not calibrated.
     beta : float or None
-        Scales the sum of its own and the borrowed covariance; None leaves the covariance alone.
+        Scales the sum of its own and the borrowed covariance; None leaves the covariance unchanged.
     tau : float
-        The larger, the more the most similar base classes count.
+        A larger value gives more weight to the most similar base classes.
     similarity : {"cosine", "dot"}
-        ``"cosine"`` is the paper's text, ``"dot"`` the published C-RanPAC.
+        ``"cosine"`` as in the paper's text, ``"dot"`` as in the published C-RanPAC.
     prototypes : {"raw", "unit"}
-        ``"unit"`` mixes unit vectors and normalizes the borrowed one again, as the published TEEN and C-FeCAM do.
+        ``"unit"`` mixes unit vectors and normalizes the borrowed mean again, as in the published TEEN and C-FeCAM.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Calibration:
 
 CALIBRATION_RANGES: dict[str, Allowed] = {
     "alpha": Range(0, 1, hint="the paper uses 0.9"),
-    "beta": Range(0, none=True, hint="None leaves covariances alone"),
+    "beta": Range(0, none=True, hint="None leaves covariances unchanged"),
     "tau": Range(hint="the paper uses 16"),
     "similarity": OneOf(get_args(Similarity)),
     "prototypes": OneOf(get_args(Prototypes), kind="kind of prototypes"),
@@ -85,7 +85,7 @@ CALIBRATION_RANGES: dict[str, Allowed] = {
 
 @dataclass(frozen=True, eq=False)
 class ClassGaussian:
-    """A mean and a factored covariance: what a head needs of a class.
+    """A mean and a factored covariance of a class.
 
     Attributes
     ----------
@@ -109,14 +109,14 @@ class ClassGaussian:
 
 @dataclass(frozen=True, eq=False)
 class SummedGaussian:
-    """A mean and a covariance that was summed, because its factor would have more rows than columns.
+    """A mean and a dense covariance, for a class whose factor would have more rows than columns.
 
     Attributes
     ----------
     mean : array of shape (d,)
         The mean.
     covariance : array of shape (d, d)
-        In its lower triangle; what is above the diagonal is undefined.
+        In its lower triangle; the upper triangle is undefined.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def similarity_weights(
     base_means : array of shape (B, d)
         Those of the base classes.
     tau : float
-        The larger, the more the most similar base classes count.
+        A larger value gives more weight to the most similar base classes.
     similarity : {"cosine", "dot"}
         What is multiplied.
 
@@ -208,7 +208,7 @@ def calibrated_mean(mean: Array, base_means: Array, weights: Array, *, alpha: fl
 def calibrated_factor(factor: Array, base_factors: Array, owners: Array, weights: Array, *, beta: float) -> Array:
     """Equation (4), β (Σₙ + Σ_b w_b Σ_b), in factored form: the factors stacked, each scaled by √w.
 
-    Rows of weight zero (a softmax underflows) are left out; they would add nothing.
+    Rows with weight zero (a softmax can underflow) are left out.
 
     Parameters
     ----------
@@ -245,9 +245,9 @@ def calibrated_factor(factor: Array, base_factors: Array, owners: Array, weights
 
 
 def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibration | None) -> Gaussian:
-    """Return the mean and covariance a head uses for a new class, from its raw statistics.
+    """Return the mean and covariance that a head uses for a new class, from its raw statistics.
 
-    Both are the class's own without a calibration, or without base classes to borrow from.
+    Without a calibration or without base classes, both are the class's own.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibra
 def calibrate_all(
     summaries: Sequence[ClassSummary], base: ClassStatistics, calibration: Calibration | None
 ) -> Iterator[Gaussian]:
-    """Yield what :func:`calibrate` returns for each of several new classes, which takes less time for all.
+    """Yield the result of :func:`calibrate` for several new classes, faster than one by one.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def calibrate_all(
 
 
 def _that_count(weights: Array) -> Array:
-    """Return weights with those set to zero that are lost in rounding beside the others."""
+    """Return weights, with those below the rounding error of the others set to zero."""
     xp = namespace(weights)
     return xp.where(weights > epsilon(weights), weights, xp.zeros_like(weights))
 
@@ -336,8 +336,8 @@ def _that_count(weights: Array) -> Array:
 def _weighted_covariances(weights: Sequence[Array], base: ClassStatistics) -> list[Array]:
     """Return Σ_b w_b Σ_b for up to ``TOGETHER`` sets of weights, (d, d) each, in the lower triangle.
 
-    A matrix product sums the base covariances for all of them. It has the same shape for few as for many, and the
-    rows without weights are zero: so a class's sum does not show which others were there.
+    One matrix product sums the base covariances for all of them. It always has the same shape, with zero rows for
+    missing classes. So the sum of a class does not depend on the other classes.
     """
     width, d = len(base), base.n_features
     dof = values_like([max(summary.count - 1, 1) for summary in base.summaries], base.means)
@@ -356,7 +356,7 @@ def _weighted_covariances(weights: Sequence[Array], base: ClassStatistics) -> li
 def calibrate_mean(
     summary: ClassSummary, base: ClassStatistics, calibration: Calibration | None
 ) -> tuple[Array, Array]:
-    """Return the mean of a new class as a head uses it, and the weights of the base classes.
+    """Return the mean that a head uses for a new class, and the weights of the base classes.
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ def calibrate_mean(
         return summary.mean, zeros((len(base),), summary.mean)
     unit_mean = unit_rows(summary.mean)
     if calibration.similarity == "cosine" or calibration.prototypes == "unit":
-        # Of unit vectors, which are computed once for the base, the dot product is the cosine.
+        # The dot product of unit vectors is the cosine; those of the base are computed once.
         weights = similarity_weights(unit_mean, base.unit_means, tau=calibration.tau, similarity="dot")
     else:
         weights = similarity_weights(summary.mean, base.means, tau=calibration.tau, similarity="dot")

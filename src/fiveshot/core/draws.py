@@ -1,7 +1,7 @@
 """Seeded draws: normal numbers, random features, samples of a class, held-out parts.
 
-The normal numbers are those of ``torch.randn`` on a CPU in single precision, made with NumPy alone, so that random
-features do not depend on which libraries are installed.
+The normal numbers equal those of ``torch.randn`` on a CPU in single precision, but are computed with NumPy. So
+random features do not depend on the installed libraries.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from fiveshot.core.labels import Label, Labels
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range, check_values
 
 Sampled = Literal["new", "all"]
-PAIRED = 16  # uniform numbers that become normal ones together, the first eight with the last
-HELD_BACK = 20  # samples of a class at most; a quarter of them where it has fewer than 80
-LEAST_TO_HOLD_BACK = 4  # samples of a class from which an adapter is kept
+PAIRED = 16  # uniform numbers become normal ones in such groups; the first eight pair with the last
+HELD_BACK = 20  # the most samples of a class; a class with fewer than 80 samples holds back a quarter
+LEAST_TO_HOLD_BACK = 4  # fewest samples of a class for holding some back from an adapter
 AT_ONCE = 1 << 15  # of them: what fits the caches near a core
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Replace the features of new classes (or of all) by so many Gaussian samples of each.
+    """Replace the features of new classes (or of all classes) by Gaussian samples.
 
     Parameters
     ----------
     per_class : int
-        How many samples are drawn of each class.
+        Number of samples of each class.
     classes : {"new", "all"}
         Which classes are replaced by samples.
     drawn : bool
-        False draws none: a class counts as so many samples would on average, which is computed in closed form.
+        False draws no samples; their expectation is computed in closed form instead.
 
     Examples
     --------
@@ -76,7 +76,7 @@ SAMPLING_RANGES: dict[str, Allowed] = {
 
 @dataclass(frozen=True, eq=False)
 class FactoredRows:
-    """Rows μ + z A that are not multiplied out: with few rows of A their products cost less through it."""
+    """Rows μ + z A in factored form: if A has few rows, products with them are faster this way."""
 
     mean: Array  # (d,): μ
     numbers: Array  # (n, r): z
@@ -95,7 +95,7 @@ class FactoredRows:
         """Write the product with a matrix into ``out``, and return it."""
         xp = namespace(self.numbers)
         ones = zeros((len(self.numbers), 1), self.numbers) + 1
-        # The mean is one more row of A with a number that is always one: nothing is added to what was written.
+        # The mean is one more row of A, with the constant number one, so ``out`` is written only once.
         numbers, factor = xp.concat([self.numbers, ones], axis=1), xp.concat([self.factor, self.mean[None]])
         return product_into(numbers, factor @ right, out)
 
@@ -105,12 +105,12 @@ Rows = Array | FactoredRows
 
 @dataclass(frozen=True, eq=False)
 class RandomFeatures:
-    """φ(x) = max(0, x W) with a Gaussian W that is drawn once."""
+    """φ(x) = max(0, x W) with a fixed Gaussian W."""
 
     projection: Array  # (d, M)
 
     def __call__(self, X: Rows, out: Array | None = None) -> Array:
-        """Map features, (n, d) → (n, M), into ``out`` where memory for them is at hand."""
+        """Map features, (n, d) → (n, M), into ``out`` if given."""
         if out is None:
             out = empty((len(X), self.projection.shape[1]), self.projection)
         if isinstance(X, FactoredRows):
@@ -119,10 +119,10 @@ class RandomFeatures:
 
 
 def normal_like(shape: tuple[int, int], like: Array, *, seed: int) -> Array:
-    """Return standard normal numbers beside an array; beside a tensor torch, which has them, draws them itself."""
+    """Return standard normal numbers in the library and on the device of an array; torch draws its own."""
     if not is_torch_array(like):
         return placed(normal_numbers(shape, seed=seed), like)
-    torch: Any = sys.modules["torch"]  # whoever made the tensor has imported it
+    torch: Any = sys.modules["torch"]  # already imported, because there is a tensor
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32).to(like)
 
 
@@ -141,7 +141,7 @@ def normal_numbers(shape: tuple[int, int], *, seed: int) -> NDArray[np.float32]:
     whole = size - size % PAIRED
     for start in range(0, whole, AT_ONCE):
         _make_normal(_uniform(source, min(AT_ONCE, whole - start)), found[start : min(start + AT_ONCE, whole)])
-    if size > whole:  # so many were drawn for the rest; then the last sixteen are drawn over again
+    if size > whole:  # as in torch, the last sixteen are drawn again
         _uniform(source, size - whole)
         _make_normal(_uniform(source, PAIRED), found[-PAIRED:])
     return found.reshape(shape)
@@ -197,7 +197,7 @@ def draw_samples(gaussian: Gaussian, count: int, *, seed: int) -> Array:
 
 
 def factored_samples(gaussian: Gaussian, count: int, *, seed: int) -> FactoredRows:
-    """Return the same samples, not multiplied out."""
+    """Return the same samples in factored form."""
     numbers = normal_like((count, len(gaussian.factor)), gaussian.mean, seed=seed)
     return FactoredRows(gaussian.mean, numbers, gaussian.factor)
 
@@ -213,9 +213,9 @@ def derived_seed(seed: int, name: Label) -> int:
 
 
 def hold_back(labels: NDArray[Any], *, seed: int, least: int = 2) -> NDArray[np.bool_]:
-    """Choose the samples of each class that thresholds are set on, (n,): a quarter, but 20 at most.
+    """Choose the samples of each class for setting thresholds, (n,): a quarter, at most 20.
 
-    Classes of fewer than ``least`` give none.
+    Classes with fewer than ``least`` samples hold back none.
 
     >>> int(hold_back(np.array(["owl"] * 8 + ["wren"]), seed=0).sum())
     2
@@ -229,7 +229,7 @@ def hold_back(labels: NDArray[Any], *, seed: int, least: int = 2) -> NDArray[np.
 
 
 def stratified_split(labels: Labels, *, held_out: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split sample indices class by class; each class of two or more samples has one held out at least."""
+    """Split sample indices class by class; each class with two or more samples has at least one held out."""
     rng = np.random.default_rng(derived_seed(seed, "held out"))
     train, other = [], []
     for label in np.unique(labels):

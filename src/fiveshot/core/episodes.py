@@ -1,7 +1,7 @@
-"""Play few-shot sessions inside the base classes, and choose by them how much of the gap of new classes is closed.
+"""Simulate few-shot sessions inside the base classes (episodes), and choose the offset of new classes by them.
 
-In an episode some of the base classes are known from a few samples, as new ones will be. Only training samples of
-base classes are used, so what is chosen by episodes has seen no test image and no later class.
+In an episode some base classes have only a few samples, like new classes later. Only training samples of base
+classes are used, so the choice does not depend on test images or later classes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fiveshot.core.statistics import class_statistics
 
 LEAST_CLASSES = 10  # with fewer base classes a choice by episodes is worse than a default
 HELD_OUT = 0.3
-MOST_ASKED = 4096  # samples that an episode is asked about: more would cost their number times that of the classes
-DEPTHS = (1 / 3, 1.0)  # shares of the new classes at which an episode is scored: sessions come one after the other
-DEFAULT_OFFSET = 0.6  # a little over half of the gap, which is the middle between old and new classes
+MOST_ASKED = 4096  # the most test samples of an episode, which bounds the time
+DEPTHS = (1 / 3, 1.0)  # shares of the new classes after which an episode is scored
+DEFAULT_OFFSET = 0.6  # a little over half of the gap between old and new classes
 DEFAULT_SHARPNESS = 12.0
 OFFSETS = np.arange(0, 1.55, 0.05)
 SHARPNESSES = np.geomspace(2, 80, 40)
@@ -31,22 +31,22 @@ SHARPNESSES = np.geomspace(2, 80, 40)
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """What a head would have learned, and samples to ask it about."""
+    """A memory that a head would have after training, and test samples."""
 
     memory: Memory
     X: Array  # (n, d)
     codes: NDArray[np.intp]  # (n,): index of each sample's class in the memory's labels
-    new: NDArray[np.bool_]  # (n_classes,): which classes of the memory are played as new
-    base_rows: NDArray[np.intp]  # the samples that the memory's base classes were learned from
-    new_rows: NDArray[np.intp]  # those of its new ones
-    asked_rows: NDArray[np.intp]  # and those it is asked about
+    new: NDArray[np.bool_]  # (n_classes,): which classes of the memory are treated as new
+    base_rows: NDArray[np.intp]  # training samples of the memory's base classes
+    new_rows: NDArray[np.intp]  # training samples of its new classes
+    asked_rows: NDArray[np.intp]  # test samples
 
 
 def play_episodes(X: Array, y: Labels, *, shots: int, episodes: int, seed: int) -> Iterator[Episode]:
-    """Yield seeded episodes: half of the classes are new, known from ``shots`` of their samples.
+    """Yield seeded episodes: half of the classes are new, with ``shots`` samples each.
 
-    Samples to ask about are held out of every class. Nothing is yielded where there are fewer than ten classes
-    with enough samples for both.
+    Test samples are held out of every class. With fewer than ten classes that have enough samples for both,
+    nothing is yielded.
     """
     usable = usable_classes(y, shots)
     if len(usable) < LEAST_CLASSES:
@@ -68,7 +68,7 @@ def play_episodes(X: Array, y: Labels, *, shots: int, episodes: int, seed: int) 
 
 
 def few_of_each(y: Labels, most: int, *, seed: int) -> NDArray[np.intp]:
-    """Return the places of at most so many samples of each class, drawn, in ascending order."""
+    """Draw at most ``most`` samples of each class; return their indices in ascending order."""
     rng = np.random.default_rng(derived_seed(seed, "few of each"))
     drawn = rng.permutation(len(y))
     order = drawn[np.argsort(y[drawn], kind="stable")]
@@ -77,13 +77,13 @@ def few_of_each(y: Labels, most: int, *, seed: int) -> NDArray[np.intp]:
 
 
 def usable_classes(y: Labels, shots: int) -> Labels:
-    """Return the classes with enough samples to be played as new ones and be asked about."""
+    """Return the classes with enough samples for ``shots`` and for testing."""
     names, counts = np.unique(y, return_counts=True)
     return names[counts >= shots + 2]
 
 
 def balanced_accuracy(right: NDArray[np.bool_], of_new: NDArray[np.bool_]) -> float:
-    """Return (accuracy + A_HM) / 2, given which answers are right and which samples are of new classes.
+    """Return (accuracy + A_HM) / 2 from which answers are right and which samples are of new classes.
 
     >>> balanced_accuracy(np.array([True, True, False, True]), np.array([False, False, True, True]))
     0.7083333333333333
@@ -94,7 +94,7 @@ def balanced_accuracy(right: NDArray[np.bool_], of_new: NDArray[np.bool_]) -> fl
 
 
 def known_at(new: NDArray[np.bool_], depth: float) -> NDArray[np.bool_]:
-    """Return which classes are known when a share of the new ones has come."""
+    """Return which classes are known after a share of the new ones."""
     known = np.ones(len(new), dtype=np.bool_)
     places = np.flatnonzero(new)
     known[places[max(1, round(depth * len(places))) :]] = False
@@ -113,7 +113,7 @@ class Played:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, the spread of the choice over single episodes, and how many there were."""
+    """The chosen values, their spread over single episodes, and the number of episodes."""
 
     offset: float = DEFAULT_OFFSET
     sharpness: float = DEFAULT_SHARPNESS
@@ -122,11 +122,11 @@ class Choice:
 
 
 def choose(played: Sequence[Played]) -> Choice:
-    """Return the offset of the best mean of accuracy and A_HM, and the sharpness of the highest likelihood.
+    """Return the offset with the best mean of accuracy and A_HM, and the sharpness with the highest likelihood.
 
-    Both are averaged over the episodes before the best is taken, the offset over neighboring candidates too,
-    because single ones are noisy. Both then go half of the way from their defaults: the classes of an episode are
-    base classes, which an adapted backbone tells apart better than those that will come.
+    Both criteria are averaged over the episodes first; that of the offset also over neighboring candidates,
+    because single ones are noisy. The result is halfway between the default and the best value: the classes of an
+    episode are base classes, which an adapted backbone separates better than later classes.
     """
     if not played:
         return Choice()

@@ -1,15 +1,15 @@
-"""The covariance within classes where no base session gives it: from a few samples of a few classes.
+"""The covariance within classes without a base session: from a few samples of a few classes.
 
-Without a base, N samples of C classes lie in far more dimensions than there are samples. Three sources say what
-samples of one class differ by:
+Without a base there are far fewer samples than dimensions: N samples of C classes. Σ is estimated from three
+sources:
 
     Σ = S / (N − C) + b M / (N + C) + λ diag(t).
 
-S is the scatter within classes, which classes of one sample lack. M is the scatter of the class means: with one
-sample a class it is all there is and holds these differences beside those of classes; the more samples, the
-less it counts. The rest is a diagonal that follows the variance of each feature half of the way; λ is a share of
-the variance of all samples, the larger the fewer there are. The scores follow as with a base, see
-``fiveshot.core.lda``, with less trust in how classes differ.
+S is the scatter within classes; classes with one sample add nothing to it. M is the scatter of the class means. It
+contains differences between classes, but also those within classes, and with one sample a class it is the only
+source. It counts less with more samples. The last term is a diagonal halfway between a constant and the variance
+of each feature. λ is a share of the variance of all samples; it is larger with fewer samples. The scores are
+computed as with a base, see ``fiveshot.core.lda``, but with a smaller B.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from fiveshot.core.statistics import ClassSummary
 
 # Chosen on training photos of CUB-200 and CIFAR-100 alone, see docs/explanation/default-head.md.
 MEANS = 0.6  # b
-SPHERE = 0.072  # λ of one sample, as a share of the variance; that of N falls as N to the −2/3
-TRUST = 0.5  # in B, beside that with a base
-WITHIN = 0.5  # the share of the variance that is within classes, as long as no class has two samples
+SPHERE = 0.072  # λ for one sample, as a share of the variance; for N samples times N to the power −2/3
+TRUST = 0.5  # factor of B, relative to that with a base
+WITHIN = 0.5  # assumed share of the variance within classes if no class has two samples
 
-MOST_SHOTS = 10  # samples of a class on average up to which a first session is not a base
-DENSE_FROM = 0.5  # rows in all, by features, from which a matrix costs less than its factor
+MOST_SHOTS = 10  # a first session with at most this many samples a class on average is not a base
+DENSE_FROM = 0.5  # from this ratio of rows to features on, a dense matrix costs less than its factor
 
 
 def has_no_base(memory: Memory, n_features: int) -> bool:
-    """Tell whether the base session is missing, or so small that it is none.
+    """Tell whether the base session is missing, or too small to count as a base.
 
     >>> import numpy as np
     >>> from fiveshot.core import class_statistics
@@ -69,18 +69,18 @@ def has_no_base(memory: Memory, n_features: int) -> bool:
 
 
 def is_small(n_samples: int, n_classes: int, n_features: int) -> bool:
-    """Tell whether a first session says too little about the covariance to be a base."""
+    """Tell whether a first session is too small to estimate the covariance, so it is not a base."""
     return n_samples - n_classes < n_features and n_samples <= MOST_SHOTS * n_classes
 
 
 def few_enough(summaries: Sequence[ClassSummary], n_features: int) -> bool:
-    """Tell whether the covariance is kept as rows: there are few of them."""
+    """Tell whether there are few enough rows to keep the covariance in factored form."""
     rows = sum(len(summary.factor) for summary in summaries) + min(len(summaries), MOST_SPECTRUM_CLASSES)
     return rows <= DENSE_FROM * n_features
 
 
 def few_shot_model(memory: Memory, pooled: PooledScatter | None, *, prior: Prior) -> SpaceModel:
-    """Return the scores of all classes; ``pooled`` is their scatter, None where their factors are few enough."""
+    """Return the scores of all classes; ``pooled`` is their scatter, or None if their factors are few enough."""
     statistics = memory.statistics
     means, origin = statistics.means, mean_row(statistics.means)
     counts = values_like([summary.count for summary in statistics.summaries], means)
@@ -91,7 +91,7 @@ def few_shot_model(memory: Memory, pooled: PooledScatter | None, *, prior: Prior
         covariance = factored_covariance(within, means - origin, counts)
     else:
         covariance = dense_covariance(pooled.base.matrices[0] + pooled.new.matrices[0], means - origin, counts)
-    new = counts > 0  # there is one noise for all
+    new = counts > 0  # all True: one noise for all classes
     trusted = replace(prior, strength=TRUST * prior.strength)
     return space_model(means, counts, covariance, new=new, origin=origin, prior=trusted)
 
@@ -130,7 +130,7 @@ def dense_covariance(within: Array, means: Array, counts: Array) -> TiedCovarian
 def few_shot_offset(n_classes: int) -> float:
     """Return the share of the gap between classes of few and of more samples that is closed.
 
-    Among few classes a class of one sample loses more than the gap says; among many the gap is too much.
+    With few classes, a class with one sample loses more than the gap; with many classes, less than the gap.
 
     >>> few_shot_offset(3), round(few_shot_offset(100), 3)
     (2.0, 0.575)
@@ -161,10 +161,10 @@ def _diagonal(within: Array, means: Array, counts: Array) -> Array:
 
 
 def _noise(scattered: float, covariance: Covariance, means: Array, counts: Array) -> float:
-    """Return the variance that whitening leaves of samples which did not make Σ, per direction.
+    """Return the variance per direction, after whitening, of samples that were not used for Σ.
 
-    ``scattered`` is the sum of the squared lengths of S. Samples that made Σ lie too well in it, see
-    ``fiveshot.core.lda.tied_covariance``. Where no class has two samples, it is a share of what the means leave.
+    ``scattered`` is the sum of the squared lengths of S. The samples used for Σ fit it too well, see
+    ``fiveshot.core.lda.tied_covariance``. If no class has two samples, it is a share of the means' variance.
     """
     d, dof = means.shape[1], _dof(counts)
     if dof:

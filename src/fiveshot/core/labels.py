@@ -60,12 +60,12 @@ def as_label_list(labels: Label | Iterable[Label]) -> list[Label]:
 
 
 def same_kind(first: Labels, second: Labels) -> bool:
-    """Tell whether two label arrays are of one kind: strings, integers or booleans; an empty one fits any."""
+    """Tell whether two label arrays have the same kind (strings, integers or booleans); an empty one fits any."""
     return first.size == 0 or second.size == 0 or first.dtype.kind == second.dtype.kind
 
 
 def refuse_other_kind(known: Labels, given: Labels) -> None:
-    """Raise if labels of one type meet known labels of the other."""
+    """Raise if the given labels have another type than the known ones."""
     if not same_kind(known, given):
         raise InputError(
             f"label {python_label(given[0])!r} does not fit: the classes known so far are "

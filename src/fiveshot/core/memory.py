@@ -1,4 +1,4 @@
-"""What a head remembers: raw statistics of the base classes and, apart from them, of the new ones."""
+"""The memory of a head: raw statistics of the base classes and, separately, of the new classes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Raw statistics in two parts. Calibration reads the first and writes neither.
+    """Raw statistics in two parts. Calibration reads the base part and changes neither.
 
     Attributes
     ----------
     base : ClassStatistics
         Those of the base session.
     new : ClassStatistics
-        Those of classes that came later.
+        Those of later classes.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Memory:
         return Memory(base, self.new.merge(session.drop(of_base)))
 
     def forget(self, labels: Iterable[Label]) -> Memory:
-        """Return the memory that never saw these classes."""
+        """Return the memory without these classes."""
         labels = list(dict.fromkeys(python_label(label) for label in labels))
         for label in labels:
             if label not in self.base and label not in self.new:
@@ -107,16 +107,16 @@ def derive_models(
     derive: Callable[[ClassSummary, bool], Model],
     previous: ClassModels[Model] | None,
 ) -> ClassModels[Model]:
-    """Derive a model for each class, keeping those whose statistics (for new ones, base too) are unchanged.
+    """Derive a model for each class; keep models whose statistics (for new classes also the base) are unchanged.
 
     Parameters
     ----------
     memory : Memory
         Raw statistics of the classes.
     derive : callable
-        Is given the raw statistics of a class, and whether it is new; returns its model.
+        Takes the raw statistics of a class, and whether it is new; returns its model.
     previous : ClassModels or None
-        The models before.
+        The earlier models.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def derive_models(
 
 
 def stale_classes(memory: Memory, previous: ClassModels[Any] | None) -> list[tuple[Label, ClassSummary, bool]]:
-    """Return the classes whose model :func:`derive_models` derives again, in the order in which it does."""
+    """Return the classes that :func:`derive_models` derives again, in its order."""
     before = previous.memory if previous is not None else Memory()
     same_base = before.base is memory.base
     known = [dict(zip(python_labels(one.labels), one.summaries, strict=True)) for one in (before.base, before.new)]

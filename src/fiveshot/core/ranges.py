@@ -1,4 +1,4 @@
-"""What a parameter may be, stated once: numbers in a range, words, truth values."""
+"""Allowed values of parameters: numbers in a range, words, truth values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fiveshot.errors import InputError, is_number, unknown_name
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``; finite ones, and both ends included unless ``positive``.
+    """Finite numbers from ``low`` to ``high``; both ends are allowed, except 0 with ``positive``.
 
     Parameters
     ----------
@@ -25,13 +25,13 @@ class Range:
     whole : bool
         Integers only.
     words : tuple of str
-        Texts that are allowed beside numbers.
+        Texts that are allowed in addition to numbers.
     none : bool
         Whether None is allowed.
     each : bool
-        The value is a sequence, not empty, of such numbers.
+        The value is a non-empty sequence of such numbers.
     hint : str
-        The way out, for the error.
+        Hint for the error.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Range:
     hint: str = ""
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value outside."""
+        """Refuse a value that is not allowed."""
         if (value is None and self.none) or (isinstance(value, str) and value in self.words):
             return
         if self.each:
@@ -63,7 +63,7 @@ class Range:
 
     @property
     def expected(self) -> str:
-        """What a value must do, as a sentence has it."""
+        """What is allowed, as the end of the sentence "alpha must ..."."""
         others = [*(["be None"] if self.none else []), *(f"be {word!r}" for word in self.words)]
         return " or ".join([*others, self._numbers()])
 
@@ -85,7 +85,7 @@ class Range:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Words, of which one must be given; ``kind`` is what they are called in the error.
+    """One of several words; ``kind`` is their name in the error.
 
     Examples
     --------
@@ -117,6 +117,6 @@ Allowed = Range | OneOf | Flag
 
 
 def check_values(owner: Any, ranges: Mapping[str, Allowed]) -> None:
-    """Refuse an object one of whose attributes is not what it may be."""
+    """Refuse an object with an attribute that is not allowed."""
     for name, allowed in ranges.items():
         allowed.check(name, getattr(owner, name))

@@ -1,4 +1,4 @@
-"""The tables a benchmark makes: our figures, with the paper's below them; and those of an ablation."""
+"""The tables of a benchmark, with the paper's results below ours, and those of an ablation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fiveshot.reports._variants import Experiment, experiments, method_label
 
 PAPER_BLOCK = "paper, ViT-B/16"
 SHOWN_SESSIONS = 5
-MOST_COUNTED = 12  # sessions whose numbers of images a note lists one by one
+MOST_COUNTED = 12  # the most sessions whose numbers of images a note lists one by one
 
 
 def bench_table(
@@ -40,9 +40,9 @@ def bench_table(
     provenance : mapping, optional
         Where the features come from.
     labels : sequence of str, optional
-        Names of the rows, where methods alone do not tell them apart.
+        Names of the rows, if the methods' names are not distinct.
     paper : bool, optional
-        Whether the paper's rows stand below; unless given, where the protocol is the paper's.
+        Whether to add the paper's rows; by default if the protocol is the paper's.
     given : mapping, optional
         Parameters of the heads that were set for these runs, for a note.
 
@@ -137,16 +137,16 @@ def ablation_table(
     series: Mapping[str, Sequence[tuple[float, Summary]]],
     provenance: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Return mean A_HM, A_last and A_inc of each method for each value of what is varied.
+    """Return mean A_HM, A_last and A_inc of each method for each value of the varied parameter.
 
     Parameters
     ----------
     title : str
         The title of the table.
     value_name : str
-        What is varied, as the first column's heading.
+        The varied parameter, as the first column's heading.
     series : mapping of str to sequence of (float, Summary)
-        By method: each value with what was measured.
+        By method: each value with its results.
     provenance : mapping, optional
         Where the features come from.
 
@@ -193,7 +193,7 @@ def shown_sessions(later: int) -> tuple[int, ...]:
 
 
 def described(protocol: Protocol) -> str:
-    """Say in words how many classes come when.
+    """Describe the sessions of a protocol in words.
 
     >>> from fiveshot.benchmark import get_protocol
     >>> described(get_protocol("cub200/big"))
@@ -208,7 +208,7 @@ def described(protocol: Protocol) -> str:
 
 
 def reading_notes(summaries: Sequence[Summary], sessions: Sequence[int]) -> tuple[str, ...]:
-    """Say what the numbers are."""
+    """Return notes that explain the numbers."""
     spread = seed_words(summaries)
     after = f", A_HM n after session n (mean A_HM: over all {len(summaries[0].a_hm)})" if sessions else ""
     error = "; ECE: calibration error of the probabilities at the end" if summaries[0].calibration else ""
@@ -216,7 +216,7 @@ def reading_notes(summaries: Sequence[Summary], sessions: Sequence[int]) -> tupl
 
 
 def image_notes(images: Sequence[SessionImages], protocol: Protocol) -> tuple[str, ...]:
-    """Say how many images each session has, and how its shots were chosen: published splits differ in that.
+    """Return notes on the images of each session and the choice of shots, in which published splits differ.
 
     >>> from fiveshot.benchmark import SessionImages, get_protocol
     >>> split = [SessionImages(3000, 2864), SessionImages(50, 279), SessionImages(50, 287), SessionImages(50, 287)]
@@ -241,7 +241,7 @@ def image_notes(images: Sequence[SessionImages], protocol: Protocol) -> tuple[st
 
 
 def seed_words(summaries: Sequence[Summary]) -> str:
-    """Say over how many seeds the numbers are."""
+    """Return the number of seeds in words."""
     seeds = sorted({len(summary.seeds) for summary in summaries})
     return "one seed" if seeds == [1] else f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
 
@@ -253,7 +253,7 @@ TOGETHER = (
 
 
 def setting_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say which parameters were set.
+    """Return notes on the parameters that were set.
 
     >>> setting_notes({"alpha": "auto"}), setting_notes({})
     (('Set for the methods that have it: alpha = auto.',), ())
@@ -266,7 +266,7 @@ def setting_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:
-    """Say which alpha the calibrated methods had, for a dataset where the paper departs from its usual one."""
+    """Return notes on the alpha of the calibrated methods, for a dataset with a special alpha in the paper."""
     found = sorted({summary.alpha for summary in summaries if summary.alpha is not None})
     if dataset not in ALPHA or not found:
         return ()
@@ -277,7 +277,7 @@ def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:
 
 
 def backbone_notes(provenance: Mapping[str, Any] | None, *, paper: bool) -> tuple[str, ...]:
-    """Say which backbone the features are of and, where the paper's figures are shown, what theirs is."""
+    """Return notes on the backbone of the features and, with the paper's results, on the paper's backbone."""
     backbone = str((provenance or {}).get("backbone", UNKNOWN))
     adapter = (provenance or {}).get("adapter")
     if backbone == UNKNOWN:
@@ -294,9 +294,9 @@ def backbone_notes(provenance: Mapping[str, Any] | None, *, paper: bool) -> tupl
 
 
 def _later_sessions(summaries: Sequence[Summary]) -> int:
-    """Return how many sessions came after session 0, the same in all runs."""
+    """Return the number of sessions after session 0, which must be the same in all runs."""
     if not summaries:
-        raise InputError("no runs to make a table of")
+        raise InputError("there are no runs for a table")
     lengths = {len(summary.a_hm) for summary in summaries}
     if len(lengths) > 1:
         raise InputError(
@@ -306,7 +306,7 @@ def _later_sessions(summaries: Sequence[Summary]) -> int:
 
 
 def _own_cells(label: str, summary: Summary, sessions: Sequence[int]) -> tuple[Cell, ...]:
-    """Return a row of what was measured."""
+    """Return a row of our results."""
     return (
         label,
         *(Number.of(summary.a_hm[number - 1]) for number in sessions),
@@ -317,6 +317,6 @@ def _own_cells(label: str, summary: Summary, sessions: Sequence[int]) -> tuple[C
 
 
 def _paper_cells(protocol: Protocol, name: str) -> tuple[Cell, ...]:
-    """Return a row of what the paper reports."""
+    """Return a row of the paper's results."""
     theirs = paper_result(protocol, name)
     return (name, *map(Number, theirs.a_hm), None, Number(theirs.a_last), Number(theirs.a_inc), None, None)

@@ -1,4 +1,4 @@
-"""Tables that say how sure a difference is: further measures with intervals, and two heads against each other."""
+"""Tables with confidence intervals: further measures, and the difference of two heads."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class PairedVariants:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What is compared, as JSON values."""
+        """The protocol and the names of the heads, as JSON values."""
         return {"protocol": self.protocol, "names": [self.first.label, self.second.label]}
 
 
 def paired_variants(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> tuple[PairedVariants, ...]:
     """Pair the heads of two sides that ran under one protocol on one set of features, and compare them.
 
-    A side with several heads is compared head by head with the same ones of the other side.
+    If a side has several heads, each is compared with the same head of the other side.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def paired_variants(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> 
     Raises
     ------
     InputError
-        If nothing on one side can be paired with something on the other.
+        If no heads of the two sides can be paired.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def comparison_tables(pairs: Sequence[PairedVariants]) -> tuple[Table, ...]:
 
 
 def further_table(experiment: Experiment) -> Table:
-    """Return the measures that the main table has no room for, with intervals, and each head against the leader.
+    """Return further measures with intervals, and the difference of each head to the leader.
 
     The leader is the head with the highest mean A_HM; without later sessions, with the highest A_last.
 
@@ -164,7 +164,7 @@ def further_table(experiment: Experiment) -> Table:
 
 
 def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
-    """Return the accuracy after each session with published figures below, or what forbids to put them there.
+    """Return the accuracy after each session with published results below, or a note why they are not comparable.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
     Returns
     -------
     Table
-        With published rows only where class order, split and shots are the same; else a note says what differs.
+        With published rows only if class order, split and shots are the same; else a note lists the differences.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
 
 
 def interval_words(difference: PairedDifference) -> tuple[str, str, str]:
-    """Return a difference of fractions, its interval and p as a table has them.
+    """Return a difference of fractions, its interval and p, formatted for a table.
 
     >>> interval_words(PairedDifference(0.031, 0.0042, 0.0578, 0.0321, 5))
     ('+3.1', '[+0.4, +5.8]', '0.032')
@@ -248,7 +248,7 @@ def _table(pair: PairedVariants) -> Table:
 
 
 def _way(found: Comparison) -> str:
-    """Say what an interval is over."""
+    """Describe how the intervals were computed."""
     if len(found.seeds) > 1:
         return f"means over {len(found.seeds)} draws of the shots that both have; Student's paired t-test."
     return (
@@ -266,7 +266,7 @@ def _pairs(first: Experiment, second: Experiment) -> list[tuple[Variant, Variant
     if not pairs:
         sides = [", ".join(variant.label for variant in side.variants) for side in (first, second)]
         raise InputError(
-            f"which of {sides[0]} is to be compared with which of {sides[1]}?",
+            f"cannot tell which of {sides[0]} to compare with which of {sides[1]}",
             hint="name the folder of one head on each side, such as runs/cub200-big/ncm; other parameters go "
             "to another --out",
         )
@@ -274,7 +274,7 @@ def _pairs(first: Experiment, second: Experiment) -> list[tuple[Variant, Variant
 
 
 def _setting(experiment: Experiment) -> tuple[object, ...]:
-    """Return what two sides must share."""
+    """Return what must be equal on both sides."""
     config = experiment.variants[0].records[0].config
     return experiment.protocol, experiment.session_lists, config["features"]
 
@@ -297,7 +297,7 @@ def _cells(variant: Variant, leader: Variant | None) -> tuple[Cell, ...]:
 
 
 def _paired(variant: Variant, leader: Variant) -> tuple[str, str]:
-    """Return how far a head is from the leader, with interval and p."""
+    """Return the difference of a head to the leader, with interval and p."""
     if variant is leader:
         return "leads", ""
     draws = [{record.seed for record in one.records} for one in (variant, leader)]
@@ -307,7 +307,7 @@ def _paired(variant: Variant, leader: Variant) -> tuple[str, str]:
 
 
 def _interval(spread: Spread, variant: Variant, key: str) -> str:
-    """Return the ends of an interval: over draws, or over test images where there is one draw."""
+    """Return the ends of an interval: over draws, or over test images if there is one draw."""
     low, high = mean_interval(spread) or resampled_interval(variant.records[0].resampled[key])
     return f"{100 * low:.1f} to {100 * high:.1f}"
 

@@ -1,7 +1,7 @@
-"""Charts as values: the shapes of each, in units of a screen. The page and the paper's figures paint them.
+"""Charts as lists of shapes, in screen units. The page and the paper's figures paint them.
 
-A chart is drawn once, here. The page's template turns its shapes into inline SVG, which follows a dark screen and
-needs no library; ``paper.figures`` paints the same shapes with matplotlib where files are wanted.
+The page's template turns the shapes into inline SVG, which supports dark screens and needs no library.
+``_paper_figures`` paints the same shapes with matplotlib into files.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fiveshot.reports._variants import Variant
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 38
-BAR, PAIR = 13, 40  # heights of a bar, and of a method's two with what is between
+BAR, PAIR = 13, 40  # heights of a bar, and of a method's two bars with their gap
 MOST_GROUPS = 40  # rows of a confusion matrix
 HEAT_SIZE, LEAST_CELL, HEAT_TOP = 300, 14, 18  # the square grows with many groups until their names fit
 LETTER = 6.8  # width
-NUMBERED = 14  # up to so many groups, cells are wide enough for a number
+NUMBERED = 14  # up to this many groups, cells are wide enough for a number
 NAME_LENGTH = 22
-# Of a summary, what is measured after every session.
+# Measures of a summary after every session.
 BY_SESSION = {"accuracy": "Accuracy on all classes seen so far", "calibration": "Expected calibration error"}
 # Matplotlib's markers as polygons: the radii of their corners, and the direction of the first in degrees.
 MARKERS: dict[str, tuple[tuple[float, ...], float]] = {
@@ -50,19 +50,19 @@ Point = tuple[float, float]  # to the right, and down
 
 @dataclass(frozen=True)
 class Shape:
-    """One mark of a chart. ``role`` says what it is for, in words of the page's style sheet."""
+    """One mark of a chart. ``role`` is its class in the page's style sheet."""
 
     kind: Literal["line", "area", "box", "marker", "text"]
     points: tuple[Point, ...]  # of a box, two opposite corners; of a marker and a text, one point
     role: str = ""
-    words: str = ""  # what a text says; of other shapes, what is said when one points at them
+    words: str = ""  # the content of a text; for other shapes, the tooltip
     style: Style | None = None  # the method that it shows
     strength: float = 1.0  # opacity of a cell
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Shapes on a ground of this size, and what they show in words."""
+    """Shapes on an area of this size, and a description in words."""
 
     width: float
     height: float
@@ -80,22 +80,22 @@ class ClassGroup:
 
 @dataclass(frozen=True, eq=False)
 class ConfusionMatrix:
-    """How often images of a group were taken for one of each group: shares, every row sums to 1."""
+    """The share of a group's images that was predicted as each group; every row sums to 1."""
 
     kind: Literal["class", "session", "sessions"]
     groups: tuple[ClassGroup, ...]
     shares: NDArray[np.float64]  # (n_groups, n_groups), true by predicted; NaN without test images
 
     def said(self, place: int) -> str:
-        """Return the name of a group as a sentence has it."""
+        """Return the name of a group for use in a sentence."""
         name = self.groups[place].name
         return name if self.kind == "class" or name == "base" else f"{self.kind} {name}"
 
 
 def trade_off_chart(variants: Sequence[Variant]) -> Drawing | None:
-    """Return accuracy on base classes against that on new ones, as scores of new classes are raised or lowered.
+    """Plot accuracy on base classes against that on new ones, as the scores of new classes are raised or lowered.
 
-    A curve is the mean over seeds; its marker is where the head stands without any change.
+    A curve is the mean over seeds; its marker shows the unchanged head.
     """
     curves = []
     for variant in variants:
@@ -178,7 +178,7 @@ def base_new_chart(variants: Sequence[Variant]) -> Drawing:
 def confusion_chart(matrix: ConfusionMatrix, label: str) -> Drawing:
     """Return a heat-map: true groups downwards, predicted ones to the right, darker for a larger share of the row.
 
-    The shade grows with the square root, so that the rare confusions are seen beside the diagonal.
+    The shade grows with the square root, so that rare confusions are visible next to the diagonal.
     """
     rows = [_row_name(matrix, number) for number in range(len(matrix.groups))]
     size = max(HEAT_SIZE, LEAST_CELL * len(rows))
@@ -215,7 +215,7 @@ def confusion_matrix(records: Sequence[RunRecord]) -> ConfusionMatrix:
 def class_groups(
     session_classes: Sequence[Sequence[int]], class_names: Sequence[str], most: int = MOST_GROUPS
 ) -> tuple[Literal["class", "session", "sessions"], tuple[ClassGroup, ...]]:
-    """Return the finest of classes, sessions and runs of sessions that makes at most so many groups.
+    """Group by classes, sessions or ranges of sessions: the finest with at most ``most`` groups.
 
     >>> kind, groups = class_groups([[2, 0], [1]], ["ani", "rook", "wren"], most=2)
     >>> kind, [(group.name, group.classes) for group in groups]
@@ -236,7 +236,7 @@ def class_groups(
 
 
 def confusions_in_words(matrix: ConfusionMatrix) -> str:
-    """Say the largest confusions between different groups.
+    """Describe the largest confusions between different groups.
 
     >>> import numpy as np
     >>> groups = (ClassGroup("base", (0,)), ClassGroup("1", (1,)))
@@ -282,7 +282,7 @@ def percent(spread: Spread | None) -> str:
 def _axes(
     x: Callable[[float], float], across: range, y: Callable[[float], float], up: range, words: str
 ) -> list[Shape]:
-    """Return the grid with its numbers, and what those below are of."""
+    """Return the grid with its numbers, and the label of the horizontal axis."""
     shapes: list[Shape] = []
     for tick in up:
         shapes.append(Shape("line", ((LEFT, y(tick)), (WIDTH - RIGHT, y(tick))), "grid"))
@@ -320,7 +320,7 @@ def _bar(
 
 
 def _cells(matrix: ConfusionMatrix, left: float, cell: float) -> Iterator[Shape]:
-    """Yield a square for each share, with its number where there is room."""
+    """Yield a square for each share, with its number if there is room."""
     for (i, j), share in np.ndenumerate(matrix.shares):
         if not share > 0:  # nothing, or not known
             continue
@@ -328,14 +328,14 @@ def _cells(matrix: ConfusionMatrix, left: float, cell: float) -> Iterator[Shape]
         words = f"{matrix.said(i)} taken for {matrix.said(j)}: {100 * share:.1f} %"
         yield Shape("box", ((x, y), (x + cell, y + cell)), "cell", words, strength=math.sqrt(share))
         if len(matrix.groups) <= NUMBERED and share >= 0.005:
-            # A number on a strong cell changes its color: by day and night, or by night alone.
+            # A number on a strong cell changes its color: in light and dark mode, or only in dark mode.
             shade = " deep" if share > 0.8 else " mid" if share > 0.42 else ""
             place = (x + cell / 2, y + cell / 2 + 3.5)
             yield Shape("text", (place,), f"middle small{shade}", f"{100 * share:.0f}")
 
 
 def _group_names(matrix: ConfusionMatrix, rows: list[str], left: float, size: float) -> Iterator[Shape]:
-    """Yield the names of rows, and of as many columns as have room."""
+    """Yield the names of the rows, and of the columns that have room."""
     cell = size / len(rows)
     columns = [str(n + 1) if matrix.kind == "class" else group.name for n, group in enumerate(matrix.groups)]
     step = math.ceil((2 + LETTER * max(map(len, columns[1:] or columns))) / cell)
@@ -348,7 +348,7 @@ def _group_names(matrix: ConfusionMatrix, rows: list[str], left: float, size: fl
 
 
 def _row_name(matrix: ConfusionMatrix, number: int) -> str:
-    """Return the name of a row; that of a class has its number, which is all a column has room for."""
+    """Return the name of a row; a class also has its number, because columns show only the number."""
     name = matrix.groups[number].name
     return f"{_cut(name, NAME_LENGTH)} {number + 1}" if matrix.kind == "class" else name
 
@@ -362,5 +362,5 @@ def _range(spreads: Sequence[Spread]) -> tuple[float, float]:
 
 
 def _cut(label: str, most: int) -> str:
-    """Return at most so many letters of a label."""
+    """Return at most ``most`` letters of a label."""
     return label if len(label) <= most else label[: most - 1] + "…"

@@ -44,7 +44,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """What rich prints: one table, or one per group of columns where the terminal is too narrow for all."""
+    """A table for rich: one table, or one per group of columns if the terminal is too narrow."""
 
     table: Table
 
@@ -55,7 +55,7 @@ class TerminalTable:
 
 
 def as_rich(table: Table) -> TerminalTable:
-    """Return a table that ``rich.print`` and ``Console.print`` draw.
+    """Return a table for ``rich.print`` and ``Console.print``.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def as_rich(table: Table) -> TerminalTable:
     Returns
     -------
     TerminalTable
-        It becomes several tables where the terminal is narrow.
+        It is split into several tables if the terminal is narrow.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def as_text(table: Table, *, width: int = 120) -> str:
     table : Table
         What to show.
     width : int
-        Characters in a line. Where they are too few for all columns, each group of columns has its own table.
+        Characters in a line. If they are too few for all columns, each group of columns has its own table.
 
     Returns
     -------
@@ -215,8 +215,8 @@ def as_latex(table: Table) -> str:
 def as_csv(table: Table) -> str:
     """Return comma-separated values for other programs: unrounded fractions, without title and notes.
 
-    A column with deviations is followed by one that holds them. The first column is the block, where there are
-    blocks.
+    A column with deviations is followed by a column of the deviations. If there are blocks, the first column is
+    the block.
 
     Parameters
     ----------
@@ -283,15 +283,15 @@ def write_table(table: Table, stem: Path) -> tuple[Path, ...]:
 
 
 def write_text(target: Path, text: str) -> Path:
-    """Write a text file, whole or not at all, and return its path."""
+    """Write a text file, completely or not at all, and return its path."""
     with atomic_path(target) as path:
-        # Names of folders need not be valid Unicode; they are shown, not lost.
+        # Names of folders need not be valid Unicode; they are shown escaped.
         path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
     return target
 
 
 def markdown_text(text: str) -> str:
-    """Return text that Markdown shows as it is.
+    """Escape text for Markdown.
 
     >>> print(markdown_text("RanPAC* <b>"))
     RanPAC\\* \\<b\\>
@@ -300,7 +300,7 @@ def markdown_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""Return text that LaTeX sets as it is, and the measures' names as the paper does.
+    r"""Escape text for LaTeX, and write the measures' names as in the paper.
 
     >>> print(latex_text("A_HM of 5% ± 1"))
     $A_{\mathrm{HM}}$ of 5\% $\pm$ 1
@@ -328,7 +328,7 @@ def _rendered(
 
 
 def _rich_table(table: Table) -> RichTable:
-    """Return the table as rich has it, with the words of headings one below the other."""
+    """Return a rich table, with the words of headings one below the other."""
     drawn = RichTable(
         title=Text(table.title, style="bold"),
         title_justify="left",
@@ -343,7 +343,7 @@ def _rich_table(table: Table) -> RichTable:
             Text("\n".join(column.title.split())),
             justify="right" if numbers else "left",
             vertical="bottom",
-            no_wrap=numbers,  # so that names give way first where there is little room
+            no_wrap=numbers,  # so that names are shortened first if there is little room
         )
 
     def cell(words: str, mark: Mark | None) -> Text:  # square brackets mean nothing in it
@@ -360,7 +360,7 @@ def _rich_table(table: Table) -> RichTable:
 
 
 def _latex_headings(columns: tuple[Column, ...]) -> list[str]:
-    """Return the names of the columns, below those of their groups where there are groups."""
+    """Return the names of the columns, below those of their groups if there are groups."""
     names = _latex_line([latex_text(column.name) for column in columns])
     if not any(column.group for column in columns):
         return [names]

@@ -1,4 +1,4 @@
-"""Make the paper's tables and figures from the features that are there: plan the runs, run them, write files."""
+"""Make the paper's tables and figures from the available features: plan the runs, run them, write files."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ ONE_SETTING = {"table5": beta_table, "table6": parts_table}
 
 @dataclass(frozen=True)
 class PaperOutput:
-    """What was made, and which features were not there.
+    """The files and tables that were made, and the missing features.
 
     Attributes
     ----------
     files : tuple of Path
         What was written.
     tables : tuple of Table
-        The tables among it, as values.
+        The tables, as values.
     missing : tuple of MissingFeatures
         Datasets without features, with the commands that get them.
     width : int or None
-        Random features of the heads, where their own would have taken too long.
+        Reduced number of random features, if the heads' own number would have taken too long.
 
     Examples
     --------
@@ -110,27 +110,27 @@ def make_paper(
     target : str
         What to make.
     features_dir : path or None
-        A folder of feature files; the embedded features are used beside it.
+        A folder of feature files; the embedded features are used in addition.
     out : path
-        Where files are written.
+        Folder for the files.
     seeds : int
         Draws of the shots.
     flavor, shot_draw : str
-        ``"published"`` and ``"first"`` are the published code's way.
+        ``"published"`` and ``"first"`` follow the published code.
     parameters : mapping, optional
-        They go to the heads that have them.
+        Parameters for the heads that have them.
     protocol : Protocol, optional
-        Takes the place of ``cars/small`` in tables 5 and 6, figure 2 and the ablations. ``cub200/small`` does
-        unless it is given, where there are no features of cars.
+        Replaces ``cars/small`` in tables 5 and 6, figure 2 and the ablations. By default ``cub200/small`` replaces
+        it if there are no features of cars.
     seconds : float, optional
-        About how long each draw may take. Heads with random features get fewer of them to stay below.
+        Approximate time limit of each draw. Heads use fewer random features to stay below it.
     run : callable, optional
         Takes jobs and the folder of runs, and yields outcomes.
 
     Returns
     -------
     PaperOutput
-        Files, tables, and what is missing.
+        Files, tables, and missing features.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def make_paper(
 
 
 def _summary(found: Mapping[str, Sequence[Measured]], seeds: int) -> Table:
-    """Return which of the paper's claims hold on the features that are there."""
+    """Return which of the paper's claims hold on the available features."""
     main = [measured for name in MAIN_TABLES for measured in found[name]]
     table = claims_table(paper_claims(main, found["figure2"]), seeds)
     how = dict.fromkeys(note for measured in main for note in procedure_notes(measured.setting))
@@ -196,7 +196,7 @@ def distinct_jobs(plans: Iterable[Iterable[Setting]]) -> list[Job]:
 
 
 def procedure_notes(setting: Setting) -> tuple[str, ...]:
-    """Say where a table was made in another way than the paper's text with drawn shots.
+    """Return notes on differences from the paper's text with drawn shots.
 
     >>> (setting,) = plan_target("table6", {"cub200": "embedded:cub200"}, Procedure(flavor="published"))
     >>> procedure_notes(setting)
@@ -207,7 +207,7 @@ def procedure_notes(setting: Setting) -> tuple[str, ...]:
         notes.append("Methods as in the published code.")
     given = {job.parameters.get("n_projections", PAPER_WIDTH) for row in setting.jobs for job in row}
     widths = given - {PAPER_WIDTH}
-    if len(widths) == 1:  # where it is what varies, rows say so themselves
+    if len(widths) == 1:  # if it varies, the rows show it
         notes.append(f"RanPAC heads with {widths.pop():,} random features; the paper has {PAPER_WIDTH:,}.")
     if setting.protocol.shot_draw == "first":
         notes.append("The shots are the first images of each new class.")
@@ -267,7 +267,7 @@ def _ablation(name: str, measured: Measured) -> tuple[Table, Figure]:
 
 
 def _wanted(target: str, protocol: Protocol | None) -> tuple[Protocol, ...]:
-    """Return the protocols a reader would expect; any will do for an ablation that the paper does not have."""
+    """Return the expected protocols; for an ablation that the paper does not have, any protocol will do."""
     if protocol is not None and (target in SUBSTITUTED or target.startswith(PREFIX)):
         return (protocol,)
     return () if target.startswith(PREFIX) else target_protocols(target, get_protocol(ABLATION_PROTOCOL))

@@ -35,7 +35,7 @@ Panels = Mapping[str, Sequence[Variant]]  # title: what is compared under it
 Series = Mapping[str, Sequence[tuple[float, Summary]]]  # by method: each value with what was measured
 
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that it is there
+    "font.family": "DejaVu Sans",  # part of matplotlib, so it is always available
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -46,7 +46,7 @@ STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    "svg.hashsalt": "fiveshot",  # else element names are drawn at random
+    "svg.hashsalt": "fiveshot",  # otherwise element names are random
 }
 DPI = 200
 PANEL_WIDTH, PANEL_HEIGHT = 3.5, 2.6  # inches; a column of a two-column page
@@ -74,7 +74,7 @@ class SimilarityPoints:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw and save in one style, whatever the user's own settings are."""
+    """Draw and save in one style, independent of the user's settings."""
     mpl = import_extra("matplotlib", extra="plots")
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -83,7 +83,7 @@ def drawing() -> Iterator[None]:
 
 
 def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
-    """Write ``stem.png`` and ``stem.svg``, whole or not at all, and return both paths."""
+    """Write ``stem.png`` and ``stem.svg``, completely or not at all, and return both paths."""
     found = []
     for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         target = stem.with_name(f"{stem.name}.{kind}")
@@ -164,7 +164,7 @@ def ablation_curves(symbol: str, series: Series, *, title: str = "") -> Figure:
 
 
 def similarity_points(protocol: Protocol, features: FeatureSet) -> SimilarityPoints:
-    """Compare the new classes of session 1 with the base classes, each by all of its training images."""
+    """Compare the new classes of session 1 with the base classes, using all training images."""
     if len(protocol.session_classes) < 2:
         raise InputError(f"protocol {protocol.name!r} has no session after the base session to compare with it")
     base, new = (_statistics(features, classes) for classes in protocol.session_classes[:2])
@@ -176,7 +176,7 @@ def covariance_similarity(first: ClassStatistics, second: ClassStatistics) -> ND
     """Return for each pair of classes the cosine of their covariances as vectors, (n_first, n_second).
 
     cos(Σ₁, Σ₂) = ⟨Σ₁, Σ₂⟩ / (‖Σ₁‖ ‖Σ₂‖) with the Frobenius inner product ⟨Σ₁, Σ₂⟩ = trace(Σ₁ Σ₂). It is 1 for
-    covariances of one shape, whatever their scale, and 0 where the classes vary in orthogonal directions. In
+    covariances of the same shape, regardless of scale, and 0 if the classes vary in orthogonal directions. In
     factored form, Σ = AᵀA, no d × d matrix is needed: ⟨A₁ᵀA₁, A₂ᵀA₂⟩ = ‖A₁ A₂ᵀ‖².
 
     >>> flat = class_statistics(np.array([[1.0, 0.0], [-1.0, 0.0]]), [0, 0])
@@ -187,13 +187,13 @@ def covariance_similarity(first: ClassStatistics, second: ClassStatistics) -> ND
     for statistics in (first, second):
         for label, summary in zip(statistics.labels, statistics.summaries, strict=True):
             if not summary.factor.any():
-                raise InputError(f"class {label!r} has no covariance: it takes two images that differ")
+                raise InputError(f"class {label!r} has no covariance: it needs two different images")
     cosines: NDArray[np.float64] = _inner(first, second) / np.outer(first.norms, second.norms)
     return cosines
 
 
 def _panels(count: int, *, height: float = PANEL_HEIGHT) -> tuple[Figure, list[Axes]]:
-    """Return a figure of so many panels side by side."""
+    """Return a figure with ``count`` panels side by side."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -251,7 +251,7 @@ def _line_look(style: Style) -> dict[str, Any]:
 
 
 def _curve(ax: Axes, x: Sequence[float], spreads: Sequence[Spread | None], style: Style, label: str) -> object:
-    """Draw a line, with a gap where nothing was measured."""
+    """Draw a line, with gaps for missing values."""
     mean = 100 * np.array([np.nan if spread is None else spread.mean for spread in spreads])
     std = 100 * np.array([0.0 if spread is None else spread.std or 0.0 for spread in spreads])
     (line,) = ax.plot(x, mean, label=label, **_line_look(style))
@@ -261,7 +261,7 @@ def _curve(ax: Axes, x: Sequence[float], spreads: Sequence[Spread | None], style
 
 
 def _legend(figure: Figure, handles: Mapping[str, object]) -> None:
-    """Say below all panels which line belongs to which method."""
+    """Add a legend of the methods below all panels."""
     figure.legend(
         handles=list(handles.values()),
         labels=list(handles),

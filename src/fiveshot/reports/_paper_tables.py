@@ -1,4 +1,4 @@
-"""The paper's tables with its own figures beside ours, which claims hold, and what everything was made of."""
+"""The paper's tables with its results next to ours, the claims that hold, and the configuration."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Measured:
 
     @property
     def protocol(self) -> Protocol:
-        """That of the setting."""
+        """The protocol of the setting."""
         return self.setting.protocol
 
     @property
     def features(self) -> FeatureSet:
-        """What the runs were made on."""
+        """The features of the runs."""
         return open_features(self.setting.features)
 
     @property
@@ -85,7 +85,7 @@ class Measured:
 def main_table(target: str, measured: Sequence[Measured]) -> Table:
     """Return table 1, 2 or 3 in the paper's layout: a block per dataset, columns for small and big start.
 
-    A setting that is not among the ``measured`` is left empty; a dataset without any is left out.
+    A setting that is not in ``measured`` is left empty; a dataset without any setting is left out.
     """
     known = {one.protocol.name: {summary.method: summary for summary in one.summaries} for one in measured}
     settings = [PROTOCOLS[name] for name in SETTINGS[target]]
@@ -130,7 +130,7 @@ def beta_table(measured: Measured) -> Table:
 
 
 def parts_table(measured: Measured) -> Table:
-    """Return table 6, what calibrating means and covariances does."""
+    """Return table 6, the effect of calibrating means and covariances."""
     rows = []
     for row, summary in zip(measured.setting.rows, measured.summaries, strict=True):
         assert row.calibrated is not None  # every row of table 6 has it
@@ -147,14 +147,14 @@ def parts_table(measured: Measured) -> Table:
 
 
 def _last_measures(found: Summary | BetaAblation | PartsAblation | None) -> tuple[Cell, ...]:
-    """Return A_HM after the last session, A_last and A_inc: ours, or the paper's where it has the row."""
+    """Return A_HM after the last session, A_last and A_inc, of our results or of the paper's row."""
     if isinstance(found, Summary):
         return tuple(map(Number.of, (found.a_hm[-1], found.a_last, found.a_inc)))
     return (None,) * 3 if found is None else tuple(map(Number, (found.a_hm, found.a_last, found.a_inc)))
 
 
 def _own(summary: Summary | None, protocol: Protocol) -> list[Cell]:
-    """Return what was measured for a method under a protocol, in the columns of a main table."""
+    """Return our results for a method under a protocol, in the columns of a main table."""
     if summary is None:
         return [None] * (len(protocol.paper_sessions) + 2)
     after = [Number.of(summary.a_hm[number - 1]) for number in protocol.paper_sessions]
@@ -162,18 +162,18 @@ def _own(summary: Summary | None, protocol: Protocol) -> list[Cell]:
 
 
 def _papers(name: str, protocol: Protocol) -> list[Cell]:
-    """Return what the paper reports, in the same columns."""
+    """Return the paper's results, in the same columns."""
     theirs = paper_result(protocol, name)
     return [*map(Number, theirs.a_hm), Number(theirs.a_last), Number(theirs.a_inc)]
 
 
 def _beside() -> tuple[Column, ...]:
-    """Return the columns of an ablation: ours, and the paper's beside them."""
+    """Return the columns of an ablation: ours, and next to them the paper's."""
     return tuple(Column(name, group, True, 2, marked=1) for group in ("here", "paper") for name in MEASURES)
 
 
 def _notes(measured: Measured) -> tuple[str, ...]:
-    """Say what an ablation was made on."""
+    """Return notes on the setting of an ablation."""
     protocol, summaries = measured.protocol, measured.summaries
     seeds = seed_words(summaries)
     notes = [
@@ -191,7 +191,7 @@ def _backbone_notes(measured: Measured) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper in one setting: what was found here, and in the paper.
+    """One claim of the paper in one setting: our result, and the paper's.
 
     It is about the sign of ``value``: ``below`` zero, or else above it.
     """
@@ -219,7 +219,7 @@ class Claim:
 
 
 def paper_claims(measured: Sequence[Measured], similarities: Sequence[Measured]) -> list[Claim]:
-    """Return the paper's claims on the settings that there are features for."""
+    """Return the paper's claims for the settings with features."""
     found = [claim for one in measured for claim in _claims_of(one)]
     for one in similarities:
         points = similarity_points(one.protocol, one.features)
@@ -265,7 +265,7 @@ def write_configuration(
     files: Sequence[Path],
     missing: Sequence[MissingFeatures],
 ) -> Path:
-    """Write what all was made of: the procedure, versions, seeds, hashes of features, weights and files."""
+    """Write the configuration: the procedure, versions, seeds, hashes of features, weights and files."""
     sources = {setting.protocol.name: setting.features for plan in plans.values() for setting in plan}
     features = {
         name: {
@@ -339,7 +339,7 @@ def kendall(values: NDArray[np.float64], order: NDArray[np.float64]) -> NDArray[
 
 
 def _correlation_interval(points: SimilarityPoints) -> tuple[float, float]:
-    """Return the interval of a correlation when new and base classes are drawn again."""
+    """Return the interval of a correlation over resampled new and base classes."""
     rng = np.random.default_rng(0)
     new, base = points.distance.shape
     found = []

@@ -19,7 +19,7 @@ class Style:
     marker : str
         As matplotlib names them.
     dashed : bool
-        A calibrated method has a whole line, so that print without color works as well.
+        Calibrated methods have a solid line, so that print without color works as well.
 
     Examples
     --------
@@ -43,7 +43,7 @@ STYLES = {
     "c-ranpac": Style("#d55e00", "#f08a3c", "X", False),
     "unbiased-lda": Style("#000000", "#f5f5f5", "*", False),
 }
-SPARE = (  # for methods without a look of their own
+SPARE = (  # for methods without their own style
     Style("#332288", "#9a8cf0", "<", True),
     Style("#882255", "#d97aa8", ">", True),
     Style("#117733", "#5cbf7c", "h", True),
@@ -52,7 +52,7 @@ SPARE = (  # for methods without a look of their own
 
 
 def styles(methods: Sequence[str]) -> list[Style]:
-    """Return one look per entry; a method that comes again, in another variant, gets one of the spare looks.
+    """Return one style per entry; a further variant of a method gets a spare style.
 
     >>> [style.color for style in styles(["ncm", "mine", "ncm"])]
     ['#6b6b6b', '#332288', '#882255']

@@ -1,4 +1,4 @@
-"""A table as a value: what it says, not how it looks. The module ``formats`` turns it into text."""
+"""A table as a value, without formatting. The module ``_formats`` turns it into text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Number:
     value : float
         The value, or its mean over seeds.
     std : float, optional
-        The standard deviation; None where it was measured once.
+        The standard deviation; None for a single measurement.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class Number:
 
     @classmethod
     def of(cls, spread: Spread | None) -> Number | None:
-        """Return the mean and deviation over seeds; nothing where it was not measured.
+        """Return the mean and deviation over seeds, or None if it was not measured.
 
         >>> Number.of(Spread(0.5, 0.1, 3)), Number.of(None)
         (Number(value=0.5, std=0.1), None)
@@ -58,13 +58,13 @@ class Column:
     name : str
         The heading.
     group : str
-        The word over columns that stand side by side.
+        Common heading of adjacent columns.
     percent : bool
         Show fractions times 100.
     decimals : int
         Digits after the point.
     spread : bool
-        Show deviations beside the means.
+        Show deviations next to the means.
     marked : int
         With 1 the highest value of a block is bold, with 2 the second is underlined too.
 
@@ -89,7 +89,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The name after the group's, for places with one line of headings."""
+        """The group's name and the column's, for formats with one line of headings."""
         return f"{self.group} {self.name}".strip()
 
 
@@ -181,7 +181,7 @@ class Table:
 
 
 def shown(number: Number, column: Column, *, plus_minus: str = " ± ") -> str:
-    """Return a number as a reader sees it.
+    """Format a number.
 
     >>> shown(Number(0.70254, 0.0031), Column("A_last", percent=True))
     '70.3 ± 0.3'
@@ -194,7 +194,8 @@ def shown(number: Number, column: Column, *, plus_minus: str = " ± ") -> str:
 def marks(table: Table) -> dict[tuple[int, int], Mark]:
     """Return which cells, as (row, column), are the best and second of their block.
 
-    Values are compared as shown, so that equal ones are marked alike. A block of one value has nothing to compare.
+    Rounded values are compared, so that values that look equal get the same mark. A block with one value has no
+    marks.
 
     >>> columns = (Column("method"), Column("A_last", percent=True, marked=1))
     >>> rows = (Row(("ncm", Number(0.7))), Row(("teen", Number(0.75, 0.01))))

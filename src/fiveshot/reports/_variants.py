@@ -1,4 +1,4 @@
-"""Runs put in order: which belong to one experiment, which differ only in their seed, and how each is shown."""
+"""Group runs into experiments and variants (runs that differ only in their seed), with labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWERS = {
 
 
 def method_label(method: str, flavor: str = "paper") -> str:
-    """Return the name of a method as a reader knows it.
+    """Return the display name of a method.
 
     >>> method_label("c-ranpac"), method_label("teen", "published"), method_label("mine")
     ('C-RanPAC', 'TEEN (published)', 'mine')
@@ -39,7 +39,7 @@ class Variant:
     Attributes
     ----------
     label : str
-        Tells the variants of an experiment apart.
+        Unique name among the variants of an experiment.
     summary : Summary
         Mean and deviation of each measure.
     records : tuple of RunRecord
@@ -64,11 +64,11 @@ class Variant:
 
     @property
     def base_new(self) -> tuple[Spread | None, Spread | None]:
-        """Accuracy after the last session on the base classes, and on all classes that came later, if any did."""
+        """Accuracy after the last session on the base classes, and on all later classes, if any."""
         return self.answers("base")[0], self.answers("new")[0]
 
     def answers(self, kind: str) -> list[Spread | None]:
-        """Return the shares of each of ``ANSWERS`` about images of ``base`` or ``new`` classes, if there are."""
+        """Return the share of each of ``ANSWERS`` for images of ``base`` or ``new`` classes, if any."""
         counts = [[getattr(r.metrics.confusion, name) for name in ANSWERS[kind]] for r in self.records]
         if not all(map(sum, counts)):
             return [None] * len(ANSWERS[kind])
@@ -84,7 +84,7 @@ class Experiment:
     protocol : Protocol
         Which classes came when.
     session_lists : str or None
-        Fingerprint of the official lists that took the protocol's place.
+        Fingerprint of the official lists that replaced the protocol.
     provenance : mapping
         Where the features come from.
     variants : tuple of Variant
@@ -108,12 +108,12 @@ class Experiment:
 
 
 def experiments(records: Sequence[RunRecord]) -> tuple[Experiment, ...]:
-    """Group runs by protocol and features, then by everything but the seed.
+    """Group runs by protocol and features, then by everything except the seed.
 
     Parameters
     ----------
     records : sequence of RunRecord
-        The runs; one that is found twice counts once.
+        The runs; duplicates count once.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def _experiment(records: list[RunRecord]) -> Experiment:
 
 
 def variant_labels(records: Sequence[RunRecord]) -> list[str]:
-    """Return the method of each run, with the parameters that tell runs of one method apart."""
+    """Return the method of each run, with the parameters in which runs of one method differ."""
     labels = []
     for record in records:
         own = _identity(record)
@@ -169,9 +169,9 @@ def variant_labels(records: Sequence[RunRecord]) -> list[str]:
 
 
 def representatives(variants: Sequence[Variant], most: int = MOST_DRAWN) -> tuple[Variant, ...]:
-    """Return the variants if they are few, else of every method and flavor the one nearest to its recipe.
+    """Return the variants if they are few; else, for every method and flavor, the one nearest to its recipe.
 
-    Chosen by parameters and not by accuracy, for that would show each method at its luckiest.
+    The choice is by parameters; a choice by accuracy would favor lucky results.
     """
     if len(variants) <= most:
         return tuple(variants)
@@ -194,7 +194,7 @@ def _changes(record: RunRecord) -> int:
 
 
 def _setting(record: RunRecord) -> dict[str, Any]:
-    """Return what all runs of an experiment share beside the protocol."""
+    """Return what all runs of an experiment share in addition to the protocol."""
     sources = {key: record.config.get(key) for key in ("sessions", "features")}
     return {**sources, "provenance": record.provenance, "classes": record.class_names}
 
@@ -203,13 +203,13 @@ def _identity(record: RunRecord) -> dict[str, Any]:
     """Return what all runs of a variant share."""
     head = record.config["head"]
     kind, parameters = record.head
-    if "source" in head:  # a head from a file of one's own: with the file edited, it is another head
+    if "source" in head:  # a head from a user's file: after an edit of the file it is another head
         parameters["source"] = str(head["source"])[:8]
     return {"method": record.method, "flavor": record.flavor, "class": kind, "parameters": parameters}
 
 
 def _rank(record: RunRecord) -> tuple[int, str, str]:
-    """Order the paper's methods as its tables do, and others after them by name."""
+    """Sort the paper's methods as in its tables, and others after them by name."""
     place = list(RECIPES).index(record.method) if record.method in STYLES else LAST
     return place, record.method, _key(_identity(record))
 

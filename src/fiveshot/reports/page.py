@@ -1,7 +1,7 @@
-"""One HTML page about finished runs, the mistakes of an evaluation or a second look, complete in itself.
+"""One self-contained HTML page about finished runs, the mistakes of an evaluation, or a second look.
 
-This module gathers what the page says; the templates beside it say it. They escape every text, so that the name of
-a class or a folder cannot become markup. A page needs no network and no other file.
+This module collects the data, and the templates next to it format them. They escape every text, so that the name
+of a class or a folder cannot become markup. A page needs no network and no other file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fiveshot.values import FOUND, Review
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Marks that turn the text around them: a name that holds one would turn the rest of its sentence. They are shown.
+# Marks that reverse the direction of text: in a name they would reverse the rest of the sentence. They are shown.
 TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 MOST = 1000  # photos on the page
 
@@ -102,7 +102,7 @@ def report_page(records: Sequence[RunRecord]) -> str:
 
 
 def _filled(template: str, **values: Any) -> str:
-    """Return a page of these values."""
+    """Fill a template with these values."""
     return templates().get_template(template).render(version=__version__, **values).translate(TURNING)
 
 
@@ -133,7 +133,7 @@ def templates() -> Environment:
 
 
 def experiment_titles(found: Sequence[Experiment]) -> list[str]:
-    """Return the name of each protocol, with what else it takes to tell experiments apart."""
+    """Return the name of each protocol, with details if names are not unique."""
     names = [experiment.protocol.name for experiment in found]
     sessions = [described(experiment.protocol) for experiment in found]
     features = [f"features of {experiment.provenance.get('backbone')}" for experiment in found]
@@ -194,7 +194,7 @@ def _by_session(experiment: Experiment, title: str, measure: str) -> Table:
 
 
 def _images(experiment: Experiment) -> Table:
-    """Return how many classes, and images of them, each session has."""
+    """Return the numbers of classes and images of each session."""
     record = experiment.variants[0].records[0]
     columns = tuple(map(Column, ("session", "classes", "images to learn", "images to test")))
     rows = []
@@ -274,7 +274,7 @@ def _number(value: float) -> str:
 def write_mistakes(
     out: FilePath, measured: Evaluation, photos: Iterable[Photo], learned: Callable[[str], bytes | None]
 ) -> Path:
-    """Write one page with every photo that was answered wrongly, beside the learned photo it is most like.
+    """Write one page with every wrongly recognized photo next to the most similar learned photo.
 
     Parameters
     ----------
@@ -331,7 +331,7 @@ def _lead(measured: Evaluation) -> str:
 def write_review(
     out: FilePath, review: Review, learned: Callable[[str], bytes | None], *, model: FilePath
 ) -> Path:
-    """Write one page with the photos that a second look has found, each with the commands that settle it.
+    """Write one page with the photos that a second look found, each with commands to correct or keep it.
 
     Parameters
     ----------
@@ -393,7 +393,7 @@ def write_review(
 def _pair(
     photo: str, caption: str, beside: str | None, of: str | None, learned: Callable[[str], bytes | None]
 ) -> list[tuple[str | None, str]]:
-    """Return a learned photo, and the one to look at beside it, of a class."""
+    """Return a learned photo, and the photo to compare it with."""
     figures = [(_data(learned(photo)), f"{photo} {caption}")]
     if beside is not None:
         figures.append((_data(learned(beside)), f"beside {beside}{f' of {of}' if of else ''}"))
@@ -412,7 +412,7 @@ def _write_pictures(
 
 
 def _small(photo: Photo | None) -> bytes | None:
-    """Return a small copy of a photo, made where photos are decoded."""
+    """Return a small copy of a photo, made in a decoder process."""
     if photo is None:
         return None
     (seen,) = decode_photos([photo], Preprocessing(size=8, resize=8), Keep(thumbnail=True))

@@ -1,4 +1,4 @@
-"""Which runs each table and figure of the paper needs, and each ablation, and the features there are for them."""
+"""The runs that each table, figure and ablation of the paper needs, and the available features."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from fiveshot.storage import FilePath
 
 MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
 CALIBRATED = ("teen", "c-fecam", "c-ranpac")
-ABLATION_PROTOCOL = "cars/small"  # where the paper ablates, and what its figure 2 shows
-SUBSTITUTE_PROTOCOL = "cub200/small"  # the like of it whose features come with the package
+ABLATION_PROTOCOL = "cars/small"  # protocol of the paper's ablations and of its figure 2
+SUBSTITUTE_PROTOCOL = "cub200/small"  # a similar protocol whose features are in the package
 PREFIX = "ablation-"
 
 SETTINGS = {
@@ -57,7 +57,7 @@ STARTS = ("small", "big")
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is varied: a parameter of heads or of the protocol, its symbol for a reader, methods, values tried."""
+    """A parameter of heads or of the protocol to vary, its symbol, the methods and the values."""
 
     parameter: str
     symbol: str
@@ -82,10 +82,10 @@ FURTHER_TARGETS = tuple(PREFIX + name for name in ABLATIONS)
 
 @dataclass(frozen=True)
 class Configuration:
-    """A row of a table: a method, and what differs from its recipe.
+    """A row of a table: a method, and its differences from the recipe.
 
-    ``value`` is that of what an ablation varies. ``calibrated`` says in table 6 whether the mean of new classes is
-    calibrated, and whether their covariance is. ``paper`` is the row of tables 5 and 6 as the paper has it.
+    ``value`` is the varied value of an ablation. In table 6, ``calibrated`` says whether the mean and whether the
+    covariance of new classes are calibrated. ``paper`` is the paper's row in tables 5 and 6.
     """
 
     method: str
@@ -97,7 +97,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Setting:
-    """One protocol of a table or figure with its features: its rows, and the jobs of each, one per seed."""
+    """One protocol of a table or figure with its features, its rows, and the jobs of each row, one per seed."""
 
     protocol: Protocol
     features: str
@@ -109,7 +109,7 @@ class Setting:
 class Procedure:
     """How all rows are run: seeds, form of the methods, draw of the shots, and parameters of the heads.
 
-    ``width`` is the most random features that a head may have, where its own would take too long.
+    ``width`` limits the random features of a head if its own number would take too long.
     """
 
     seeds: int = 1
@@ -122,7 +122,7 @@ class Procedure:
 def plan_target(
     target: str, sources: Mapping[str, str], how: Procedure, protocol: Protocol | None = None
 ) -> tuple[Setting, ...]:
-    """Return the settings of a table or figure for which there are features.
+    """Return the settings of a table or figure that have features.
 
     >>> (setting,) = plan_target("figure1", {"cub200": "embedded:cub200"}, Procedure(seeds=2))
     >>> setting.protocol.name, len(setting.jobs), len(setting.jobs[0])
@@ -133,7 +133,7 @@ def plan_target(
     for wanted in target_protocols(target, protocol or ablation_protocol(sources)):
         features = features_for(wanted, sources)
         if features is not None:
-            # A protocol of the caller's own keeps its draw unless another is asked for.
+            # A protocol from the caller keeps its draw unless another is requested.
             drawn = wanted if how.shot_draw == "random" else wanted.replace(shot_draw=how.shot_draw)
             rows = tuple(
                 row
@@ -156,7 +156,7 @@ def resolve_target(target: str) -> tuple[str, ...]:
         return TARGETS
     known = (*TARGETS, "all", *FURTHER_TARGETS)
     if re.fullmatch(r"(table|figure)\d+", target) and target not in known:
-        # Another number is not a slip of the finger: the nearest one would be a table about something else.
+        # A wrong number is not a typing error: the nearest one would be an unrelated table.
         raise InputError(
             f"the paper has no table or figure of results {target!r}", hint=f"choose from {', '.join(known)}"
         )
@@ -166,7 +166,7 @@ def resolve_target(target: str) -> tuple[str, ...]:
 
 
 def target_protocols(target: str, substitute: Protocol | None = None) -> tuple[Protocol, ...]:
-    """Return the protocols of a table or figure; ``substitute`` takes the place of the ablations' one.
+    """Return the protocols of a table or figure; ``substitute`` replaces the protocol of the ablations.
 
     >>> [protocol.name for protocol in target_protocols("table2")]
     ['cars/small', 'cars/big']
@@ -177,13 +177,13 @@ def target_protocols(target: str, substitute: Protocol | None = None) -> tuple[P
 
 
 def ablation_protocol(sources: Mapping[str, str]) -> Protocol:
-    """Return the protocol of the paper's ablations, or its substitute where there are no features for it."""
+    """Return the protocol of the paper's ablations, or its substitute if it has no features."""
     papers = get_protocol(ABLATION_PROTOCOL)
     return papers if features_for(papers, sources) else get_protocol(SUBSTITUTE_PROTOCOL)
 
 
 def configurations(target: str, flavor: Flavor = "paper") -> tuple[Configuration, ...]:
-    """Return the rows of a table or figure; figure 2 has none, because it shows features and no method.
+    """Return the rows of a table or figure; figure 2 has none, because it shows only features.
 
     >>> [(row.method, dict(row.changes)) for row in configurations("table5")[:2]]
     [('c-fecam', {'beta': 0.5}), ('c-fecam', {'beta': 1.0})]
@@ -221,7 +221,7 @@ def ablation_rows(name: str, flavor: Flavor = "paper") -> tuple[Configuration, .
     rows = []
     for method, value in product(ablation.methods, ablation.values):
         changed: Any = value
-        if name == "samples":  # one value of several that a recipe has
+        if name == "samples":  # one field of the recipe's sampling
             changed = replace(own_parameters(make_scorer(method, flavor))["sampling"], per_class=value)
         rows.append(Configuration(method, {ablation.parameter: changed}, value))
     return tuple(rows)
@@ -230,7 +230,7 @@ def ablation_rows(name: str, flavor: Flavor = "paper") -> tuple[Configuration, .
 def configuration_jobs(
     configuration: Configuration, protocol: Protocol, features: str, how: Procedure
 ) -> list[Job]:
-    """Return a row's jobs, one per seed; what the row changes goes before the given parameters."""
+    """Return a row's jobs, one per seed; the row's changes override the given parameters."""
     changes = dict(configuration.changes)
     shots = changes.pop("shots", None)  # of the protocol, not of the head
     narrowed = {} if how.width is None else {"n_projections": how.width}
@@ -253,7 +253,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 
 
 def _partly(method: str, mean: bool, covariance: bool) -> Configuration:
-    """Return a row of table 6, with what is not calibrated turned off."""
+    """Return a row of table 6, with the uncalibrated parts turned off."""
     changes: dict[str, Any] = {}
     if own_parameters(make_scorer(method)).get("calibration") is not None:
         changes |= {} if mean else {"alpha": 1.0}
@@ -270,9 +270,9 @@ class MissingFeatures:
     dataset : str
         Its name.
     protocols : tuple of str
-        Those that wait for it.
+        Protocols that need it.
     folder : str
-        Where feature files are looked for.
+        Folder of feature files.
 
     Examples
     --------
@@ -289,7 +289,7 @@ class MissingFeatures:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What to type, in this order; what cannot be downloaded must be in its place before."""
+        """The commands to run, in this order; a dataset that cannot be downloaded must be in place first."""
         target = Path(self.folder) / f"{self.dataset}.safetensors"
         extract = command("extract", "--dataset", self.dataset, "--root", "data", "--out", target)
         fetch = command("data", "fetch", self.dataset, "--root", "data")
@@ -300,7 +300,7 @@ class MissingFeatures:
         return bool(dataset_spec(self.dataset).downloads)
 
     def __str__(self) -> str:
-        """Say all of it in one line."""
+        """Return the description in one line."""
         waiting = f" (for {', '.join(self.protocols)})" if self.protocols else ""
         way = "get them with"
         if not self._fetched:
@@ -312,12 +312,12 @@ class MissingFeatures:
 
 
 def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
-    """Return the feature source of each of the paper's datasets, as far as there is one.
+    """Return the available feature source of each of the paper's datasets.
 
-    A ``.safetensors`` or ``.npz`` file of the folder belongs to the dataset that its provenance or its name
-    says (``cars.safetensors``, ``cifar-100_vit.npz``). An adapter is trained on the base classes of one
-    protocol; a name that also says ``small`` or ``big`` (``cub200-big.safetensors``) is kept for that protocol
-    alone, under the protocol's name. Where the folder has nothing, the embedded packs of a dataset are taken.
+    A ``.safetensors`` or ``.npz`` file of the folder belongs to the dataset in its provenance or its name
+    (``cars.safetensors``, ``cifar-100_vit.npz``). An adapter is trained on the base classes of one protocol. So a
+    file whose name contains ``small`` or ``big`` (``cub200-big.safetensors``) is used only for that protocol,
+    under the protocol's name. For datasets without a file, the embedded packs are used.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
     Raises
     ------
     InputError
-        If the folder is not there, or two files belong to one dataset.
+        If the folder does not exist, or two files belong to one dataset.
     StorageError
         If a file that is named after a dataset cannot be read.
 
@@ -365,7 +365,7 @@ def features_for(protocol: Protocol, sources: Mapping[str, str]) -> str | None:
 def missing_features(
     protocols: Iterable[Protocol], sources: Mapping[str, str], folder: FilePath | None
 ) -> tuple[MissingFeatures, ...]:
-    """Return what is missing for these protocols, dataset by dataset."""
+    """Return the missing features for these protocols, dataset by dataset."""
     waiting: dict[str, dict[str, None]] = {}
     for protocol in protocols:
         if features_for(protocol, sources) is None:
@@ -375,7 +375,7 @@ def missing_features(
 
 
 def named_dataset(text: str) -> str | None:
-    """Return the dataset that a name says, in whole words.
+    """Return the dataset that a name contains as whole words.
 
     >>> named_dataset("CUB-200_vit"), named_dataset("cifar10"), named_dataset("oscars")
     ('cub200', None, None)
@@ -401,7 +401,7 @@ def _place(path: Path) -> str | None:
     try:
         said = _said_inside(path)
     except StorageError:
-        # A file that claims to be of a dataset and cannot be read is an error; others may be anything.
+        # A file that is named after a dataset and cannot be read is an error; other files are ignored.
         if by_name:
             raise
         return None
@@ -411,7 +411,7 @@ def _place(path: Path) -> str | None:
 
 
 def _said_inside(path: Path) -> str | None:
-    """Return what a feature file says of its dataset, nothing in an .npz, and None if it is not a feature file."""
+    """Return the dataset in a feature file, an empty text for an .npz, and None if it is not a feature file."""
     if path.suffix == ".safetensors":
         return FeatureSet.load(path).provenance.dataset
     try:

@@ -38,7 +38,7 @@ __all__ = [
     "tune_on_cluster",
 ]
 
-# Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
+# Loaded on first use: a cluster starts many processes that only read images and do not need these modules.
 # The last imports scikit-learn.
 _MODULES = ("cluster", "_catalog", "_reductions", "_models", "_extraction", "_statistics", "_jobs")
 

@@ -1,4 +1,4 @@
-"""What is to be read: the images behind paths or URLs, cut into shards that are computed one by one."""
+"""The images behind paths or URLs, divided into shards that are computed one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fiveshot.scale._shards import Entry, FirstImages, ListedReader, ParquetRead
 
 Layout = Literal["auto", "folders", "parquet", "webdataset"]
 SHARD_IMAGES = 4096
-PREVIEW_SHARDS = 64  # of those whose images are not known one by one
+PREVIEW_SHARDS = 64  # the most shards in a preview, if single images are not listed
 TARS = (".tar", ".tar.gz", ".tgz")
 
 
@@ -35,11 +35,11 @@ class Catalog:
     shards : tuple of Shard
         The shards.
     n_images : int or None
-        Number of images, known where each image is a file of its own.
+        Number of images; known only if each image is a separate file.
     class_names : tuple of str or None
-        Names of the classes, known in the same case.
+        Names of the classes; known in the same case.
     notes : tuple of str
-        What a user should know about the set.
+        Notes for the user.
 
     Examples
     --------
@@ -80,27 +80,27 @@ def open_catalog(
 ) -> Catalog:
     """List the images at a path, a URL or a pattern such as ``s3://photos/train-{000..127}.tar``.
 
-    Only folders without a test split have test images drawn from them. Elsewhere the split is the folder, or the
-    start of the file's name (``test``, ``val``, ...).
+    For folders without a test split, test images are drawn. Otherwise the split is the folder, or the start of the
+    file's name (``test``, ``val``, ...).
 
     Parameters
     ----------
     images : str
         The path, URL or pattern.
     seed : int
-        Seed of the test images that are drawn.
+        Seed for drawing test images.
     holdout : float or None, default 0.2
-        Share of every class that is drawn; with None all images are for training.
+        Share of every class to draw as test images; with None all images are for training.
     layout : {"auto", "folders", "parquet", "webdataset"}
         ``auto`` reads ``*.parquet`` as parquet, several ``*.tar`` as webdataset, and anything else as folders
         named after classes.
     image_column : str, default "image"
         Column of a parquet file with the encoded images.
     label_column : str, optional
-        Column of a parquet file with the labels (``label`` unless given), or the suffix of the members of a tar
-        that hold them (``cls`` unless given).
+        Column of a parquet file with the labels (by default ``label``), or the suffix of the tar members that
+        hold them (by default ``cls``).
     shard_images : int, default 4096
-        Images in a shard, where each is a file of its own.
+        Images in a shard, if each image is a separate file.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def open_catalog(
     Raises
     ------
     InputError
-        If nothing is there, or nothing of that layout.
+        If there are no images, or none in that layout.
 
     Examples
     --------
@@ -176,14 +176,14 @@ def dataset_catalog(dataset: ImageDataset, *, shard_images: int = SHARD_IMAGES) 
 
 
 def join_catalogs(name: str, catalogs: list[Catalog]) -> Catalog:
-    """Return one catalog of several.
+    """Join several catalogs into one.
 
     Parameters
     ----------
     name : str
         Name of the joined set.
     catalogs : list of Catalog
-        What to join, in this order.
+        The catalogs, in this order.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def join_catalogs(name: str, catalogs: list[Catalog]) -> Catalog:
 
 
 def preview(catalog: Catalog, images: int) -> list[Shard]:
-    """Return shards with about so many training images, from all over a catalog.
+    """Return shards with about ``images`` training images, spread over a catalog.
 
     Listed images are sorted by class, so every n-th of them is taken. Other shards are usually mixed, so the first
     images of some of them are taken.
@@ -269,7 +269,7 @@ def _open_folders(where: str, *, seed: int, holdout: float | None) -> ImageDatas
     share = 0.5 if holdout is None else holdout
     if is_url(where):
         sources = {file.name: file for file in find_files(where)}
-        # A tree is meant for the disk, but only lists names; its place is used in messages alone.
+        # A tree is meant for the disk, but it only lists names; its path is used only in messages.
         tree = Tree(Path(where), cast("Mapping[str, StoredSource]", sources))
         dataset = tree_dataset(tree, name=_last_name(where), seed=seed, holdout=share)
     else:

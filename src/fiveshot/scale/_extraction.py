@@ -1,4 +1,4 @@
-"""Extraction on a cluster: images in, vectors out, kept by shard; what is finished is never computed again."""
+"""Extraction on a cluster: images in, vectors out, stored by shard; finished shards are not computed again."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ KEPT_COLUMNS = ("row", "split", "name", "label", "reason", "vectors")
 
 @dataclass(frozen=True, eq=False)
 class ClusterExtraction:
-    """What an extraction on a cluster did.
+    """The result of an extraction on a cluster.
 
     Attributes
     ----------
     folder : ShardFolder
-        Where the shards lie.
+        The folder of the shards.
     shards : tuple of Shard
-        All shards, whether computed this time or before.
+        All shards, computed in this run or before.
     images : int
         All images, bad ones included.
     bad : tuple of BadImage
         The images that were left out.
     tally : Tally
-        The images computed this time.
+        The images computed in this run.
     seconds : float
         How long that took.
     workers : Workers
-        How many processes computed.
+        The number of processes.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class ClusterExtraction:
 
     @property
     def runtime(self) -> str:
-        """What computed the vectors."""
+        """Description of what computed the vectors."""
         kind = "GPU" if self.workers.forward_gpus else "CPU"
         return f"Ray, backbone on {counted(self.workers.forward, f'{kind} worker')}"
 
@@ -116,22 +116,22 @@ def extract_shards(
     settings: ClusterSettings | None = None,
     progress: OnClusterProgress | None = None,
 ) -> ClusterExtraction:
-    """Compute the vectors of a catalog's images on a cluster and keep them in a folder, one file for each shard.
+    """Compute the vectors of a catalog's images on a cluster, and store them in a folder, one file for each shard.
 
-    Finished shards of the same images and backbone stay as they are.
+    Finished shards of the same images and backbone are kept.
 
     Parameters
     ----------
     catalog : Catalog
         The images.
     folder : path
-        Where to keep the shards; it is made if it does not exist.
+        Folder for the shards; it is created if it does not exist.
     spec : BackboneSpec, optional
-        The backbone; the embedded one unless given.
+        The backbone; by default the embedded one.
     settings : ClusterSettings, optional
         How to run on the cluster.
     progress : callable, optional
-        Called with a ``ClusterProgress`` now and then.
+        Called with a ``ClusterProgress`` from time to time.
 
     Returns
     -------
@@ -141,7 +141,7 @@ def extract_shards(
     Raises
     ------
     InputError
-        If images are bad, once all is done, unless ``settings.skip_bad`` leaves them out.
+        At the end, if images are bad and ``settings.skip_bad`` is False.
     StorageError
         If the folder cannot be written to, or images cannot be reached.
 
@@ -189,7 +189,7 @@ def extract_file(
 ) -> tuple[FeatureSet, ClusterExtraction]:
     """Compute a catalog's vectors on a cluster and write the feature file that a single machine would write.
 
-    Finished shards lie beside ``out`` until it is written.
+    Finished shards are stored next to ``out`` until it is written.
 
     Parameters
     ----------
@@ -198,11 +198,11 @@ def extract_file(
     out : path
         The feature file to write.
     spec : BackboneSpec, optional
-        The backbone; the embedded one unless given.
+        The backbone; by default the embedded one.
     settings : ClusterSettings, optional
         How to run on the cluster.
     progress : callable, optional
-        Called with a ``ClusterProgress`` now and then.
+        Called with a ``ClusterProgress`` from time to time.
 
     Returns
     -------
@@ -214,7 +214,7 @@ def extract_file(
     Raises
     ------
     InputError
-        If images are bad, once all is done, unless ``settings.skip_bad`` leaves them out.
+        At the end, if images are bad and ``settings.skip_bad`` is False.
     StorageError
         If the file cannot be written, or images cannot be reached.
 
@@ -274,7 +274,7 @@ class ShardRun:
 
 @dataclass(frozen=True, eq=False)
 class ShardFolder:
-    """Shard files of one catalog and one backbone; each of them is whole or absent."""
+    """Shard files of one catalog and one backbone; each file is complete or absent."""
 
     folder: Path
     facts: VectorFacts
@@ -284,11 +284,11 @@ class ShardFolder:
         return self.folder / f"shard-{shard.number:06}.safetensors"
 
     def missing(self, shards: Sequence[Shard]) -> list[Shard]:
-        """Return the shards that have no file yet, a damaged one, or one of other images or another backbone."""
+        """Return the shards whose file is missing, damaged, or of other images or another backbone."""
         return [shard for shard in shards if part_key(self.path(shard)) != self._key(shard)]
 
     def write(self, shard: Shard, batch: Batch) -> None:
-        """Keep the rows of a shard, which may come in any order."""
+        """Write the rows of a shard, which may come in any order."""
         images = images_of(batch)
         images = select(images, np.argsort(images["row"], kind="stable"))
         good = images["reason"].astype(str) == ""
@@ -311,14 +311,14 @@ class ShardFolder:
         return (Part.load(self.path(shard)) for shard in shards)
 
     def join(self, shards: Sequence[Shard], out: FilePath, *, runtime: str) -> FeatureSet:
-        """Write the feature file that one machine would have written, and map it."""
+        """Write the same feature file as a single machine would, and map it."""
         facts = self.facts
         provenance = replace(facts.provenance, note=f"{facts.dtype} vectors; {runtime}")
         parts = partial(self.parts, shards)
         return join_parts(parts, out, provenance=provenance, width=facts.width, dtype=facts.dtype)
 
     def write_manifest(self, shards: Sequence[Shard], *, images: int, bad: Sequence[BadImage]) -> None:
-        """Say in one file what the folder holds; it is there only when every shard is."""
+        """Write the manifest, which lists the contents of the folder; it exists only if every shard does."""
         about = {
             "format": VERSION,
             "provenance": self.facts.provenance.as_dict(),
@@ -337,7 +337,7 @@ class ShardFolder:
 
 
 class ShardCollector:
-    """Collects rows in any order and writes every shard that is complete; it holds no others."""
+    """Collects rows in any order, and writes each shard as soon as it is complete."""
 
     def __init__(self, shards: Mapping[int, Shard], folder: ShardFolder) -> None:
         self._shards = shards
@@ -368,7 +368,7 @@ class ShardCollector:
 
 
 def read_manifest(folder: FilePath) -> dict[str, Any]:
-    """Return the manifest of a folder whose shards are all there."""
+    """Return the manifest of a folder with all its shards."""
     path = Path(folder) / MANIFEST
     try:
         about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,7 @@
-"""Files by path or URL, through fsspec: a disk, S3-style stores, HTTP, or anything else it has a driver for.
+"""Files by path or URL, through fsspec: a disk, S3-style stores, HTTP, or any other fsspec driver.
 
-Connections break. What fails is tried again, and what keeps failing is an error, never a damaged file.
+Connections break. A failed read is tried again. If it keeps failing, it is reported as a read error, not as a
+damaged file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
 
 ATTEMPTS = 4
-WAIT_SECONDS = 0.5  # before the second attempt; twice as long before each further one
+WAIT_SECONDS = 0.5  # before the second attempt; doubled before each further one
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _MARKS = ("size", "mtime", "created", "LastModified", "last_modified", "ETag", "etag", "md5Hash", "crc")
 
@@ -30,20 +31,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class StoredFile:
-    """A file that any process with the same drivers and credentials can open; it may be an image by itself."""
+    """A file that any process with the same drivers and credentials can open; it can serve as an image source."""
 
     filesystem: Any
     path: str
-    name: str  # relative to the folder that was asked for
+    name: str  # relative to the requested folder
     mark: str  # changes when the file does
     size: int = 0  # as it was listed
 
     def open(self) -> PersistentStream:
-        """Open the file for reading; a connection that breaks is made again."""
+        """Open the file for reading; a broken connection is opened again."""
         return PersistentStream(lambda: self.filesystem.open(self.path, "rb"), self.path)
 
     def read(self) -> bytes:
-        """Return the bytes of an image, or raise ``fiveshot.data.ImageError`` where it cannot be used."""
+        """Return the bytes of an image, or raise ``fiveshot.data.ImageError`` if it cannot be used."""
         if reason := too_large(self.size):
             raise ImageError(self.name, reason, code="image_too_large")
         try:
@@ -89,7 +90,7 @@ def find_files(where: str) -> list[StoredFile]:
 
 
 def expand_ranges(pattern: str) -> list[str]:
-    """Return the names that number ranges in braces stand for.
+    """Expand number ranges in braces.
 
     >>> expand_ranges("birds-{08..10}.tar")
     ['birds-08.tar', 'birds-09.tar', 'birds-10.tar']
@@ -114,7 +115,7 @@ def _listing(filesystem: Any, path: str) -> dict[str, dict[str, Any]]:
 
 
 def _folder(path: str, listed: dict[str, Any]) -> str:
-    """Return what names are relative to: the folder itself, or that of a file or pattern, with its slash."""
+    """Return the folder that names are relative to, with its slash."""
     whole = path.rstrip("/")
     if path in listed or any(sign in path for sign in "*?["):
         whole = re.split(r"[*?[]", path)[0].rpartition("/")[0]
@@ -122,7 +123,7 @@ def _folder(path: str, listed: dict[str, Any]) -> str:
 
 
 def too_large(size: int) -> str:
-    """Return why an image of so many bytes cannot be used, or nothing.
+    """Return why an image of this size cannot be used, or an empty text.
 
     >>> too_large(100_000), too_large(2**30)
     ('', 'too large: 1,073,741,824 bytes, the limit is 268,435,456')
@@ -131,7 +132,7 @@ def too_large(size: int) -> str:
 
 
 def persistently(action: Callable[[], Result], path: str) -> Result:
-    """Return what an action returns; after an error of a driver, try again a few times.
+    """Run an action and return its result; after an error of a driver, try again a few times.
 
     ``FileNotFoundError`` is an answer, so it is raised at once.
 
@@ -144,11 +145,11 @@ def persistently(action: Callable[[], Result], path: str) -> Result:
             return action()
         except (FileNotFoundError, FiveshotError):
             raise
-        except Exception as error:  # every driver has errors of its own
+        except Exception as error:  # every driver has its own errors
             if attempt == ATTEMPTS:
                 raise StorageError(
                     f"cannot read {path}, tried {ATTEMPTS} times: {str(error) or type(error).__name__}",
-                    hint="its shard is not finished: the same command reads it again",
+                    hint="repeat the command: it reads the unfinished shard again",
                     code="connection",
                 ) from error
         time.sleep(WAIT_SECONDS * 2 ** (attempt - 1))
@@ -156,16 +157,16 @@ def persistently(action: Callable[[], Result], path: str) -> Result:
 
 
 class PersistentStream(io.RawIOBase):
-    """The bytes of a file that ``opened`` opens; after an error it is opened again, and read on where it was."""
+    """The bytes of a file that ``opened`` opens; after an error it is opened again at the same position."""
 
     def __init__(self, opened: Callable[[], IO[bytes]], path: str) -> None:
         self._opened = opened
         self._path = path
-        self._stream: IO[bytes] | None = None  # at the position, where there is one
+        self._stream: IO[bytes] | None = None  # at the current position, if it is open
         self._position = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return ``size`` bytes, fewer only at the end of the file; without a size, all that are left."""
+        """Return ``size`` bytes, fewer only at the end of the file; without a size, all remaining bytes."""
         data = self._tried(lambda stream: self._piece(stream, size))
         self._position += len(data)
         return data
@@ -214,9 +215,9 @@ class PersistentStream(io.RawIOBase):
 
     def _piece(self, stream: IO[bytes], size: int) -> bytes:
         data = stream.read(size)
-        whole = getattr(stream, "size", None)  # as most drivers know it
+        whole = getattr(stream, "size", None)  # most drivers know it
         end = self._position + len(data)
-        # Some drivers take a connection that ends early for the end of the file.
+        # Some drivers treat a connection that ends early as the end of the file.
         if isinstance(whole, int) and end < whole and (size < 0 or len(data) < size):
             raise EOFError(f"the connection ended after {end:,} of {whole:,} bytes")
         return data
@@ -226,7 +227,7 @@ class PersistentStream(io.RawIOBase):
         try:
             if position:
                 stream.seek(position)
-        except (OSError, ValueError):  # a server that sends files from their beginning only
+        except (OSError, ValueError):  # a server that sends files only from the beginning
             while position and (data := stream.read(min(position, CHUNK))):
                 position -= len(data)
         return stream

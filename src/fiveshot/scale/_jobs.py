@@ -50,7 +50,7 @@ def sweep_on_cluster(
     out : Path
         Folder of the runs.
     address : str, optional
-        The cluster, ``host:port`` or ``auto``; one is started on this machine unless given.
+        The cluster, ``host:port`` or ``auto``; by default one is started on this machine.
     fresh : bool, default False
         Whether to run finished jobs again.
 
@@ -96,14 +96,14 @@ def run_here(job: Job) -> RunRecord:
 def _started(ray: Any, job: Job, largest: float) -> Any:
     on_gpu = str(job.parameters.get("device", "")).startswith("cuda")
     task = ray.remote(num_cpus=1, num_gpus=1 if on_gpu else 0, max_retries=-1)(run_here)
-    # One that no node has room for would wait for ever; the largest node is its best chance.
+    # A job too large for every node would wait for ever, so it requests at most the memory of the largest node.
     memory = int(min(estimated_memory(job), largest))
     return task.options(memory=memory, name=f"{job.method} seed {job.protocol.shot_seed}").remote(job)
 
 
 @dataclass(frozen=True, eq=False)
 class TuningTask:
-    """What every process of a tuning is given, as ``fiveshot.tuning.tune`` takes it.
+    """The arguments of every training process, as in ``fiveshot.tuning.tune``.
 
     Paths must be readable on every node.
 
@@ -112,21 +112,21 @@ class TuningTask:
     dataset : ImageDataset
         The base classes.
     spec : BackboneSpec
-        The backbone that gets adapters; the embedded one unless given.
+        The backbone that gets adapters; by default the embedded one.
     recipe : TuneRecipe
         How to train.
     held_out : float or "auto", default 0.1
-        Share of the images that gives the reported accuracy; see ``fiveshot.tuning.tune``.
+        Share of the images for the reported accuracy; see ``fiveshot.tuning.tune``.
     selection : str or Selection, default "none"
         How the number of epochs is chosen.
     refit : bool, default True
-        Whether to train again on all classes after that.
+        Whether to train again on all classes afterwards.
     execution : Execution, optional
-        How to compute.
+        How to run the computation.
     resume : bool, default False
         Whether to use checkpoints of an earlier command.
     checkpoint_folder : path, optional
-        Where to keep checkpoints, on storage that all nodes share.
+        Folder for checkpoints, on storage that all nodes share.
     skip_bad : bool, default False
         Whether to leave out images that cannot be read.
 
@@ -166,8 +166,8 @@ def tune_on_cluster(
 ) -> TuneResult:
     """Train adapters with several processes of a cluster.
 
-    The adapter file is written here, wherever the processes were. With a ``checkpoint_folder`` that all nodes
-    share, a lost process costs one epoch.
+    The adapter file is written on this machine. With a ``checkpoint_folder`` that all nodes share, a lost process
+    costs one epoch.
 
     Parameters
     ----------
@@ -176,11 +176,11 @@ def tune_on_cluster(
     out : path
         The adapter file to write.
     processes : int, optional
-        Training processes; one for each GPU unless given.
+        Training processes; by default one for each GPU.
     address : str, optional
-        The cluster, ``host:port`` or ``auto``; one is started on this machine unless given.
+        The cluster, ``host:port`` or ``auto``; by default one is started on this machine.
     progress : callable, optional
-        Called with a ``TuneProgress`` now and then.
+        Called with a ``TuneProgress`` from time to time.
 
     Returns
     -------
@@ -235,35 +235,35 @@ def tune_on_cluster(
 
 
 class Trainee:
-    """One of the processes that train together. Ray has it answer while it trains."""
+    """One of the processes that train together. It can answer calls while it trains."""
 
     def __init__(self) -> None:
         self._news: TuneProgress | None = None
 
     def address(self) -> tuple[str, int]:
-        """Return where the others find this process: its node, and a port that is free there."""
+        """Return the address of this process for the others: its node and a free port there."""
         with socket.socket() as free:
             free.bind(("", 0))
             return str(import_extra("ray.util", extra="ray").get_node_ip_address()), int(free.getsockname()[1])
 
     def news(self) -> TuneProgress | None:
-        """Return how far the training is, once that is known."""
+        """Return the latest progress of the training, if any."""
         return self._news
 
     def train(
         self, task: TuningTask, *, rank: int, count: int, meeting: tuple[str, int], on_gpus: bool
     ) -> tuple[TuneResult, bytes] | None:
-        """Train as one of so many; the first of them returns the adapters."""
+        """Train as one of ``count`` processes; the first one returns the adapters."""
         from fiveshot.backbones import load_backbone
         from fiveshot.tuning import make_accelerator, tune
 
-        if count > 1:  # Ray shows each process a GPU of its own, which is the first that it sees
+        if count > 1:  # Ray gives each process its own GPU, which is device 0 there
             numbers = {"RANK": rank, "WORLD_SIZE": count, "LOCAL_RANK": 0, "MASTER_PORT": meeting[1]}
             os.environ |= {"MASTER_ADDR": meeting[0], **{name: str(value) for name, value in numbers.items()}}
         if not on_gpus:
             os.environ["ACCELERATE_USE_CPU"] = "true"
         accelerator = make_accelerator(cpu=not on_gpus)
-        training = dict(vars(task))  # all other fields are called as tune calls them
+        training = dict(vars(task))  # all other fields have the names of tune's arguments
         dataset, spec = training.pop("dataset"), training.pop("spec")
         backbone = load_backbone(spec.replace(device=str(accelerator.device)))
         with tempfile.TemporaryDirectory() as folder:
@@ -278,12 +278,12 @@ class Trainee:
 def _trained_together(
     task: TuningTask, count: int, *, on_gpus: bool, progress: OnProgress | None
 ) -> tuple[TuneResult, bytes]:
-    """Train with so many processes, which start and end together."""
+    """Train with ``count`` processes, which start and end together."""
     ray = import_extra("ray", extra="ray")
     groups = import_extra("ray.util.placement_group", extra="ray")
     strategies = import_extra("ray.util.scheduling_strategies", extra="ray")
     room = {"CPU": 1, "GPU": 1} if on_gpus else {"CPU": 1}
-    group = groups.placement_group([room] * count)  # all of them, or none: half of them would wait for ever
+    group = groups.placement_group([room] * count)  # all or none: half of the processes would wait for ever
     trainee = ray.remote(num_cpus=1, num_gpus=int(on_gpus), max_concurrency=2)(Trainee)
     try:
         ray.get(group.ready())
@@ -301,12 +301,12 @@ def _trained_together(
 
 
 def first_result(ray: Any, waiting: list[Any]) -> tuple[TuneResult, bytes]:
-    """Return what the first process does; where one fails, raise what is most likely the cause."""
+    """Return the result of the first process; if a process fails, raise the most likely cause."""
     rest, errors = list(waiting), list[Exception]()
     while rest and not errors:
         done, rest = ray.wait(rest)
         errors += _errors(ray, done)
-    if errors:  # who trains with a lost process fails, too, and may be the first of which we hear
+    if errors:  # the other processes of a lost one fail too, and may report first
         done, _ = ray.wait(rest, num_returns=len(rest), timeout=LOSS_SECONDS) if rest else ([], [])
         errors += _errors(ray, done)
         raise min(errors, key=lambda error: (not isinstance(error, FiveshotError), not is_cluster_failure(error)))
@@ -326,14 +326,14 @@ def _errors(ray: Any, done: list[Any]) -> list[Exception]:
 
 @contextmanager
 def _reporting(ray: Any, trainee: Any, progress: OnProgress | None) -> Iterator[None]:
-    """Hand on what the first process reports, for as long as the block runs."""
+    """Forward the progress of the first process while the block runs."""
     ended = threading.Event()
 
     def follow() -> None:
         while progress is not None and not ended.wait(POLL_SECONDS):
             try:
                 news = ray.get(trainee.news.remote())
-            except Exception:  # it is lost, which is told elsewhere
+            except Exception:  # the process is lost; this is reported elsewhere
                 return
             if news is not None:
                 progress(news)

@@ -1,4 +1,4 @@
-"""All that a cluster run learned about classes, as a value and a file, and the models and heads made of it."""
+"""The statistics of a cluster run, as a value and a file; and models and heads made from them."""
 
 from __future__ import annotations
 
@@ -44,37 +44,37 @@ PARTS: dict[str, Any] = {
     "sample": ClassSample,
     "ridge": RidgeSums,
 }
-HELD_OUT = 5  # one sample of so many, and no more than were kept
+HELD_OUT = 5  # one sample in five is held out, and no more than were kept
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterStatistics:
-    """Statistics of the training images, with the backbone they were made by and the images left out.
+    """Statistics of the training images, with their backbone and the images that were left out.
 
     Attributes
     ----------
     provenance : Provenance
         How the vectors were made.
     identity : mapping
-        Everything about the backbone that decides its vectors.
+        Everything about the backbone that affects its vectors.
     images : int
         All images, bad ones included.
     bad : tuple of BadImage
         The images that were left out.
     classes : PackedStatistics or None
-        Statistics with a covariance for each class, where the plan asked for them.
+        Statistics with a covariance for each class, if the plan includes them.
     tied : TiedStatistics or None
-        Statistics with one covariance for all, where the plan asked for them.
+        Statistics with one covariance for all classes, if the plan includes them.
     sample : ClassSample or None
         A few vectors of each class.
     ridge : RidgeSums or None
         The sums of a RanPAC base session.
     head : str
-        The head whose vectors ``classes`` and ``tied`` are about; empty for the backbone's own.
+        The head whose embedded vectors ``classes`` and ``tied`` describe; empty for the backbone's own vectors.
     settings : mapping
         Settings of that head.
     notes : mapping
-        What else is known, as JSON values.
+        Further facts, as JSON values.
 
     Examples
     --------
@@ -106,13 +106,13 @@ class ClusterStatistics:
         """The statistics with a covariance for each class, as heads take them."""
         if self.classes is None:
             raise InputError(
-                "one covariance was made for all classes", hint="reduce again with covariance='class'"
+                "these statistics have one covariance for all classes", hint="reduce again with covariance='class'"
             )
         return unpack(self.classes)
 
     @property
     def pooled(self) -> TiedStatistics:
-        """The statistics with one covariance for all classes; they follow from those with one for each."""
+        """The statistics with one covariance for all classes; computed from those with one for each if needed."""
         if self.tied is not None:
             return self.tied
         if self.classes is None:
@@ -174,10 +174,10 @@ def create_from_statistics(
     device: str = "auto",
     runtime: str = "auto",
 ) -> Recognizer:
-    """Make a model whose base classes are those of a cluster's statistics, and open it.
+    """Create a model with the base classes of a cluster's statistics, and open it.
 
-    The head is the one the statistics were made for. The thresholds of rejection come from the vectors that were
-    kept of each class.
+    The head is the one that the statistics were made for. The rejection thresholds come from the kept vectors of
+    each class.
 
     Parameters
     ----------
@@ -188,11 +188,11 @@ def create_from_statistics(
     weights, adapter : path, optional
         The files the statistics were made with.
     seed : int, default 0
-        Seed of everything random.
+        Random seed.
     keep_photos, thumbnails : bool
         What the model keeps of the photos it learns.
     false_rejection : float, default 0.05
-        Share of known photos that may be called unknown.
+        Share of known photos that may be rejected as unknown.
     device, runtime : str, default "auto"
         Where and how the backbone runs.
 
@@ -204,7 +204,7 @@ def create_from_statistics(
     Raises
     ------
     InputError
-        If the statistics are for no head, or of another backbone.
+        If the statistics were not made for a head, or come from another backbone.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def create_from_statistics(
     found = statistics if isinstance(statistics, ClusterStatistics) else ClusterStatistics.load(statistics)
     if not found.head:
         raise InputError(
-            "these statistics were made for no head",
+            "these statistics were not made for a head",
             hint="reduce again with StatisticsPlan(head='unbiased-lda')",
             code="no_head",
         )
@@ -246,7 +246,7 @@ def create_from_statistics(
 def same_backbone(
     found: ClusterStatistics, *, weights: FilePath | None, adapter: FilePath | None, device: str, runtime: str
 ) -> Embedder:
-    """Load the backbone that the statistics were made with; any other is refused."""
+    """Load the backbone of the statistics; refuse any other."""
     identity = found.identity
     spec = BackboneSpec(
         identity["name"],
@@ -263,7 +263,7 @@ def same_backbone(
     for key, value in identity.items():
         if own[key] != value:
             raise InputError(
-                f"the statistics are of another backbone: their {key} is {value!r}, here it is {own[key]!r}",
+                f"the statistics come from another backbone: their {key} is {value!r}, here it is {own[key]!r}",
                 hint="give the weights and adapter of the cluster run, and run it with precision float32",
                 code="other_backbone",
             )
@@ -271,14 +271,14 @@ def same_backbone(
 
 
 def _named(statistics: ClassStatistics) -> ClassStatistics:
-    """Return the statistics under names as models have them, which are tidied texts."""
+    """Return the statistics with class names in the normalized form that models use."""
     named = {
         check_name(str(label)): summary
         for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True)
     }
     if len(named) < len(statistics):
         raise InputError(
-            "two classes have names that differ in spaces or in the form of letters only",
+            "two class names differ only in spaces or in the Unicode form of letters",
             hint="rename one",
             code="same_name",
         )
@@ -288,7 +288,7 @@ def _named(statistics: ClassStatistics) -> ClassStatistics:
 def _rejection(
     record: HeadRecord, base: ClassStatistics, sample: ClassSample | None, options: Options
 ) -> Rejection:
-    """Return the thresholds that the kept vectors give."""
+    """Return the rejection thresholds from the kept vectors."""
     if sample is None or not len(sample):
         note = "nothing can be called unknown: no vectors of the base classes were kept"
         return Rejection(options.false_rejection, note=note)
@@ -300,16 +300,16 @@ def _rejection(
 def ranpac_from_sums(
     found: ClusterStatistics, *, lam: float | None = None, lambdas: Sequence[float] = LAMBDAS
 ) -> RanPACScorer:
-    """Return the RanPAC scorer that a cluster's sums give, as if it had learned all samples at once.
+    """Return the RanPAC scorer from a cluster's sums, as if it had learned all samples at once.
 
-    It learns new classes and forgets them as any other.
+    It can learn and forget new classes like any other scorer.
 
     Parameters
     ----------
     found : ClusterStatistics
         Statistics that were reduced with ``ridge`` and a covariance for each class.
     lam : float, optional
-        Weight of the ridge; chosen on the kept vectors unless given.
+        Weight of the ridge; by default chosen on the kept vectors.
     lambdas : sequence of float
         Candidates to choose from.
 
@@ -352,7 +352,7 @@ def ranpac_from_sums(
 
 
 def choose_lambda(sums: RidgeSums, held_out: ClassSample, *, seed: int, lambdas: Sequence[float]) -> float:
-    """Return the λ of least squared error on held-out vectors, which are taken out of the sums first."""
+    """Return the λ with the least squared error on held-out vectors, which are first subtracted from the sums."""
     vectors = held_out.vectors
     feature_map = random_features(vectors.shape[1], len(sums.gram), seed=seed, like=vectors)
     own = one_hot(np.searchsorted(sums.labels, held_out.labels), len(sums), vectors)  # (n, C)

@@ -1,6 +1,6 @@
-"""Encoded images in, blocks of vectors out: stages as plain functions of batches, and one Ray Data pipeline.
+"""Encoded images in, blocks of vectors out: stages that map batches, joined in one Ray Data pipeline.
 
-Processes that only read are started by the dozen and import this module too, so nothing heavy is imported here.
+Many processes that only read images import this module too, so it has no heavy imports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fiveshot.scale._shards import Shard
 from fiveshot.scale.cluster import ClusterSettings, Resources, Tally, Workers, connected, own_errors, share_out
 
 BLOCK_BYTES = 32 << 20  # of pixels, which are the largest thing between two stages
-STORE_SHARE = 24  # so many blocks fit into the object stores together, at the least
+STORE_SHARE = 24  # at least this many blocks fit into the object stores together
 CPU_BATCH, GPU_BATCH = 16, 128
 ROWS_AT_ONCE = 128
 BYTES_AT_ONCE = 8 << 20
@@ -44,7 +44,7 @@ READ_COLUMNS = (*IDENTITY, "data", "read_s")
 
 @dataclass(frozen=True, eq=False)
 class VectorFacts:
-    """What the driver knows of the vectors before there are any."""
+    """What the driver knows about the vectors before they are computed."""
 
     preprocessing: Preprocessing
     width: int
@@ -55,13 +55,13 @@ class VectorFacts:
 
     @property
     def key(self) -> str:
-        """What decides the vectors of given images."""
+        """Identifies everything that affects the vectors of given images."""
         return f"{self.fingerprint} {self.dtype}"
 
 
 @dataclass(frozen=True, eq=False)
 class VectorPipeline:
-    """What turns shards into vectors on the cluster that this process is connected to."""
+    """Turns shards into vectors on the connected cluster."""
 
     spec: BackboneSpec
     facts: VectorFacts
@@ -103,7 +103,7 @@ class VectorPipeline:
 
 @contextmanager
 def vector_pipeline(spec: BackboneSpec, settings: ClusterSettings, *, dataset: str) -> Iterator[VectorPipeline]:
-    """Connect to a cluster and return the pipeline for it; errors of workers arrive as if raised here."""
+    """Connect to a cluster and return its pipeline; errors of workers are raised here."""
     with connected(settings.address) as resources, own_errors(), data_context(resources):
         here = placed(spec, gpus=resources.gpus > 0)
         facts = vector_facts(here, settings.dtype, dataset=dataset)
@@ -124,7 +124,7 @@ def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:
 
 
 def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts:
-    """Load the backbone on this machine's CPU and tell what the workers' vectors will be like."""
+    """Load the backbone on this machine's CPU, and describe the vectors that the workers will compute."""
     if dtype not in DTYPES:
         raise unknown_name("type of vectors", dtype, DTYPES)
     runtime = "auto" if spec.runtime == "compiled" else spec.runtime
@@ -137,7 +137,7 @@ def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts
 
 @contextmanager
 def data_context(resources: Resources) -> Iterator[None]:
-    """Set the size of blocks by the memory there is, and keep Ray Data's own bars and notes off the screen."""
+    """Set the block size by the available memory, and silence Ray Data's own progress bars and notes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # its settings warn about themselves
         DataContext = import_extra("ray.data", extra="ray").DataContext
@@ -171,7 +171,7 @@ def numpy_batch(block: Any) -> Batch:
 
 
 def _pool(data: Any, size: int) -> Any:
-    # One actor is enough to go on with: when a node is lost, its actors may find no other place.
+    # One actor is the minimum: if a node is lost, its actors may not fit elsewhere.
     return data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size)
 
 
@@ -182,7 +182,7 @@ def read_shards(batch: Batch) -> Iterator[Batch]:
 
 
 def read_shard(shard: Shard) -> Iterator[Batch]:
-    """Yield the encoded images of a shard, and last a row that says how many there were."""
+    """Yield the encoded images of a shard, and at the end a row with their number."""
     rows: list[tuple[Any, ...]] = []
     size = row = 0
     began = time.perf_counter()
@@ -198,7 +198,7 @@ def read_shard(shard: Shard) -> Iterator[Batch]:
 
 
 def _batch(rows: list[tuple[Any, ...]]) -> Batch:
-    """Return rows as columns; texts and bytes stay Python objects, whatever their length."""
+    """Return rows as columns; texts and bytes stay Python objects."""
     kinds = {"shard": np.int64, "row": np.int64, "split": np.int64, "read_s": np.float32}
     batch = {}
     for name, values in zip(READ_COLUMNS, zip(*rows, strict=True), strict=True):
@@ -209,7 +209,7 @@ def _batch(rows: list[tuple[Any, ...]]) -> Batch:
 
 
 class Decode:
-    """Turns encoded images into pixels for the network; what cannot be decoded gets a reason instead."""
+    """Turns encoded images into pixels for the network; an image that cannot be decoded gets a reason instead."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         self._preprocessing = preprocessing
@@ -238,17 +238,17 @@ class Decode:
 
 
 class Forward:
-    """Turns pixels into vectors with a backbone of its own, loaded once."""
+    """Turns pixels into vectors with its own backbone, loaded once."""
 
     def __init__(self, spec: BackboneSpec, *, fingerprint: str, dtype: str) -> None:
         self._embedder = load_embedder(spec)
         if self._embedder.fingerprint != fingerprint:
             raise InputError(
-                f"this node loads another {self._embedder.name} than the machine that asked for it",
+                f"the {self._embedder.name} on this node differs from that of the machine that started the run",
                 hint="install the same release of fiveshot everywhere, and give the same weights and adapter",
                 code="other_backbone",
             )
-        self._embedder.runtime  # noqa: B018  # made ready before the first batch comes
+        self._embedder.runtime  # noqa: B018  # loads the network before the first batch
         self._dtype = np.dtype(dtype)
 
     def __call__(self, batch: Batch) -> Batch:
@@ -268,7 +268,7 @@ class Forward:
 
 
 def _shared(seconds: float, rows: Column, count: int) -> Column:
-    """Return the seconds of a batch, shared among the rows that took them."""
+    """Divide the seconds of a batch evenly among its rows."""
     column = np.zeros(count, np.float32)
     column[rows] = seconds / max(1, len(rows))
     return column
@@ -289,7 +289,7 @@ class Rows:
 
 
 def checked(batch: Batch, facts: VectorFacts) -> Batch:
-    """Return a batch that a node has made, or refuse it: it says what it likes, and one that is broken may lie."""
+    """Check a batch from a node, which may be broken, and return it."""
     missing = {*IDENTITY, "vectors"} - set(batch)
     if missing:
         raise bad_node(f"a batch without {', '.join(sorted(missing))}")
@@ -305,8 +305,8 @@ def checked(batch: Batch, facts: VectorFacts) -> Batch:
 
 
 def bad_node(what: str) -> FiveshotError:
-    """Return the error for what no node returns that works."""
-    hint = "finished work is kept: run it again, and without the node that does this, if it happens again"
+    """Return the error for a result that a working node never returns."""
+    hint = "finished work is kept: run it again; if the error returns, remove that node"
     return FiveshotError(f"a node of the cluster returned {what}", hint=hint, code="bad_node")
 
 
@@ -322,12 +322,12 @@ def select(batch: Batch, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Batch:
 
 
 def images_of(batch: Batch) -> Batch:
-    """Return the rows that stand for images, without the markers."""
+    """Return the rows of images, without the markers."""
     return select(batch, batch["split"] != END)
 
 
 def usable(batch: Batch) -> NDArray[np.intp]:
-    """Return the positions of the images that had no trouble so far."""
+    """Return the positions of the images without an error so far."""
     return np.flatnonzero((batch["split"] != END) & (batch["reason"].astype(str) == ""))
 
 

@@ -1,4 +1,4 @@
-"""Reduce blocks of vectors where they lie, and merge the reductions in trees, all as Ray tasks."""
+"""Reduce blocks of vectors on their nodes, and merge the reductions in trees, all as Ray tasks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Load = Callable[[Any], Batch]  # from a block, or the name of one, to its rows
 
 
 class MergeTree(Generic[Item]):
-    """Merges every ``arity`` items of a level into one of the next, as they come.
+    """Merges every ``arity`` items of a level into one item of the next level, as they arrive.
 
-    So the number of items held at once grows with the logarithm of all. An item is a value, or a promise of one:
-    then ``merge`` starts the work elsewhere and returns another promise.
+    So the number of held items grows with the logarithm of all items. An item is a value or a promise of one. With
+    promises, ``merge`` starts the work elsewhere and returns another promise.
 
     >>> tree = MergeTree(sum, arity=3)
     >>> for number in range(10):
@@ -56,7 +56,7 @@ class MergeTree(Generic[Item]):
             self.add(self._merge(waiting), level=level + 1)
 
     def result(self) -> Item | None:
-        """Merge what is left, the small ones first, and return it; None where nothing was added."""
+        """Merge the remaining items, small ones first, and return the result; None if nothing was added."""
         rest: list[Item] = []
         for waiting in self._levels:
             rest += waiting
@@ -67,11 +67,10 @@ class MergeTree(Generic[Item]):
 
 
 class BlockReducer:
-    """Takes references to blocks, or names of them, and gives in the end one reduction of each kind.
+    """Takes references to blocks, or their names, and returns one reduction of each kind at the end.
 
-    A block's memory is free as soon as it is reduced. At most ``at_once`` tasks run, so that no more processes
-    than that are started. When the cluster is slower than the blocks come, ``add`` waits, and with it the pipeline
-    that makes them.
+    A block's memory is freed as soon as it is reduced. At most ``at_once`` tasks run, so no more processes are
+    started. If blocks arrive faster than the cluster reduces them, ``add`` waits, and so does the pipeline.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class BlockReducer:
         self._load, self._reductions = load, reductions
         self._group_bytes, self._at_once = group_bytes, at_once
         buckets = sum(reduction.buckets for reduction in reductions.values())
-        # Both are tasks of one function: a process that has done its imports for one of them serves the other too.
+        # Both are tasks of one function, so that a process with its imports done can run both kinds.
         task = self._ray.remote(num_cpus=task_cpus, max_retries=-1)(call)
         self._reduce = task.options(num_returns=1 + buckets, name="reduce")
         self._merge = task.options(name="merge")
@@ -97,18 +96,18 @@ class BlockReducer:
         }
         self._group: list[Any] = []
         self._size = 0
-        self._running: dict[Any, bool] = {}  # promise of a task, and whether it is one of a tally
+        self._running: dict[Any, bool] = {}  # promise of a task, and whether its result is a tally
         self.tally = Tally()
 
     def add(self, block: Any, size: int) -> None:
-        """Take a block of so many bytes."""
+        """Take a block of ``size`` bytes."""
         self._group.append(block)
         self._size += size
         if self._size >= self._group_bytes:
             self._start()
 
     def reduce(self, dataset: Any, progress: Callable[[Tally, int], None]) -> dict[str, Any]:
-        """Return the reductions of a Ray dataset; ``progress`` is told what is reduced, and how many rows came."""
+        """Return the reductions of a Ray dataset; ``progress`` gets the tally and the number of rows so far."""
         arrived = 0
         for bundle in dataset.iter_internal_ref_bundles():
             for entry in bundle.blocks:
@@ -147,7 +146,7 @@ class BlockReducer:
         return promise
 
     def _wait(self, *, until: int) -> None:
-        """Wait until so few tasks are running, and let go of the promises of the others."""
+        """Wait until at most ``until`` tasks run, and release the promises of finished ones."""
         while len(self._running) > until:
             (ready,), _ = self._ray.wait(list(self._running), num_returns=1, fetch_local=False)
             if self._running.pop(ready):
@@ -160,7 +159,7 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def reduce_blocks(load: Load, reductions: Reductions, *blocks: Any) -> list[Any]:
-    """Return what is known about the blocks' images, then every reduction of every bucket."""
+    """Return the tally of the blocks' images, then every reduction of every bucket."""
     began = time.perf_counter()
     with threadpool_limits(1):  # there are as many tasks as cores
         batch = concatenate([load(block) for block in blocks])

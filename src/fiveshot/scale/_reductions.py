@@ -1,10 +1,10 @@
-"""What blocks of vectors are reduced to, and how reductions are merged: the algebra of a cluster run.
+"""Reduce blocks of vectors to statistics, and merge these: the algebra of a cluster run.
 
-Merging is exact, so neither the blocks nor their order matter. ``StatisticsPlan`` says what a run makes.
+Merging is exact, so neither the blocks nor their order matter. ``StatisticsPlan`` says what a run computes.
 
-Statistics travel as arrays, which are not copied on the way. They hold the same numbers as
-``fiveshot.core.ClassStatistics``, which has one object for each class. A covariance for each class takes width²
-numbers a class; with a million classes only the shared one fits into a machine.
+Statistics are sent as arrays, without copies. They hold the same numbers as ``fiveshot.core.ClassStatistics``,
+which has one object for each class. A covariance for each class takes width² numbers a class; with a million
+classes only a shared one fits into a machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fiveshot.errors import InputError
 from fiveshot.scale._pipeline import Rows
 
 BUCKETS = 16
-SAMPLE = 40  # vectors of each class that are kept beside a covariance for each
+SAMPLE = 40  # vectors of each class that are kept in addition to a covariance for each class
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
 Covariance = Literal["class", "tied"]
@@ -40,12 +40,12 @@ Covariance = Literal["class", "tied"]
 class Reduction(Protocol):
     """A way to reduce rows.
 
-    Classes are shared out to ``buckets`` that are merged apart: no single merge has to hold all classes.
+    Classes are divided into ``buckets`` that are merged separately, so no single merge holds all classes.
     """
 
     @property
     def buckets(self) -> int:
-        """Number of parts that the classes are shared out to."""
+        """Number of parts of the classes."""
 
     def reduce(self, rows: Rows) -> Any:
         """Reduce the rows of a block."""
@@ -59,17 +59,17 @@ Reductions = Mapping[str, Reduction]
 
 @dataclass(frozen=True)
 class StatisticsPlan:
-    """Which statistics a run makes.
+    """The statistics that a run computes.
 
     Parameters
     ----------
     covariance : {"class", "tied"}
         A covariance for each class, or one for all of them.
     head : str, optional
-        A head; the statistics are then of what it makes of the vectors, as a model with this head needs them. How
-        it does that is chosen on a few thousand images first.
+        A head; the statistics then describe the vectors after this head's embedding, as a model with this head
+        needs. The settings of the embedding are first chosen on a few thousand images.
     sample : int, optional
-        Vectors of each class to keep: 40 beside a covariance for each class, none beside a tied one, unless given.
+        Vectors of each class to keep: by default 40 with a covariance for each class, none with a tied one.
     ridge : Ridge, optional
         Adds the sums of a RanPAC base session.
 
@@ -88,7 +88,7 @@ class StatisticsPlan:
     ridge: Ridge | None = None
 
     def reductions(self, settings: Mapping[str, Any] | None = None) -> Reductions:
-        """Return what the blocks are reduced to, by the names that statistics give them.
+        """Return the reductions by name.
 
         A head that cannot be derived from statistics is refused. ``settings`` are those of the head.
         """
@@ -111,13 +111,13 @@ class StatisticsPlan:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What must be known later about how the statistics were made."""
+        """Facts about how the statistics were made that are needed later."""
         return {} if self.ridge is None else {"random_state": self.ridge.random_state}
 
 
 @dataclass(frozen=True, eq=False)
 class OfClasses:
-    """Something known of classes; of none, where nothing was seen."""
+    """Base of values with one entry for each class; empty if nothing was seen."""
 
     labels: Labels  # sorted: (C,), or (n,) with one for each sample
 
@@ -152,8 +152,8 @@ class TiedStatistics(OfClasses):
     def split(self, *, seed: int) -> ClassStatistics:
         """Return statistics of each class whose scatters add up to the pooled one: what a tied head needs.
 
-        Which class has which part of the scatter means nothing. The scatter is rotated at random first, so that
-        the parts are much alike and forgetting a class takes its even share.
+        The assignment of parts to classes has no meaning. The scatter is first rotated at random, so that the
+        parts are similar and forgetting a class removes an even share.
         """
         width = self.means.shape[1]
         values, vectors = np.linalg.eigh(self.scatter)
@@ -189,7 +189,7 @@ def unpack(packed: PackedStatistics) -> ClassStatistics:
 
 
 def tie(packed: PackedStatistics) -> TiedStatistics:
-    """Return statistics with a scatter for each class as ones with the sum of these scatters."""
+    """Sum the scatters of all classes; return statistics with this one scatter."""
     factors = packed.factors.astype(np.float64)
     return TiedStatistics(packed.labels, packed.counts, packed.means, factors.T @ factors)
 
@@ -209,7 +209,7 @@ class JoinedMeans:
         self.means: Floats = np.zeros((len(self.labels), width))
 
     def add(self, labels: Labels, counts: Integers, means: Floats) -> tuple[Integers, Floats, Integers]:
-        """Join one part; return its classes' positions, rows of scatter between it and those before, and whose."""
+        """Join one part; return its classes' positions, rows of scatter to earlier parts, and their classes."""
         if means.shape[1] != self.means.shape[1]:
             raise InputError(
                 f"cannot merge statistics of {self.means.shape[1]} and of {means.shape[1]} features",
@@ -261,7 +261,7 @@ class PerClass:
         return pack(class_statistics(rows.vectors, rows.labels))
 
     def merge(self, parts: Sequence[PackedStatistics]) -> PackedStatistics:
-        """Return the statistics of all samples together, exactly, whatever blocks they came in."""
+        """Return the exact statistics of all samples together."""
         filled = [part for part in parts if len(part)]
         if len(filled) < 2:
             return filled[0] if filled else parts[0]
@@ -278,7 +278,7 @@ class PerClass:
 
 @dataclass(frozen=True)
 class Tied:
-    """One covariance for all classes: what fits into memory with a million of them.
+    """One covariance for all classes; it fits into memory even with a million classes.
 
     >>> vectors, labels = np.array([[1.0], [3.0], [9.0]]), np.array(["owl", "owl", "wren"])
     >>> tied = Tied().reduce(Rows(vectors, labels, ("1.jpg", "2.jpg", "3.jpg")))
@@ -292,7 +292,7 @@ class Tied:
         """Summarize a block."""
         vectors = rows.vectors
         if not len(vectors):
-            # Most buckets of a block of few classes are such: zeros in full size would fill the object stores.
+            # Most buckets of a block with few classes are empty: full-size zeros would fill the object stores.
             return TiedStatistics(NO_CLASSES.labels, np.zeros(0, np.int64), vectors, np.zeros((0, 0)))
         classes, codes, counts = np.unique(rows.labels, return_inverse=True, return_counts=True)
         ordered = vectors[np.argsort(codes, kind="stable")]
@@ -303,7 +303,7 @@ class Tied:
         return TiedStatistics(classes, counts, means, (centered.T @ centered).astype(np.float64))
 
     def merge(self, parts: Sequence[TiedStatistics]) -> TiedStatistics:
-        """Return the statistics of all samples together, exactly, whatever blocks they came in."""
+        """Return the exact statistics of all samples together."""
         filled = [part for part in parts if len(part)]
         if len(filled) < 2:
             return filled[0] if filled else parts[0]
@@ -317,7 +317,7 @@ class Tied:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Another reduction of what a head makes of the vectors: heads keep statistics of that."""
+    """Another reduction, applied to the vectors after a head's embedding."""
 
     inner: Reduction
     head: str
@@ -325,7 +325,7 @@ class Embedded:
 
     @property
     def buckets(self) -> int:
-        """Those of the reduction inside."""
+        """Number of buckets of the inner reduction."""
         return self.inner.buckets
 
     def reduce(self, rows: Rows) -> Any:
@@ -334,13 +334,13 @@ class Embedded:
         return self.inner.reduce(replace(rows, vectors=head.embed(rows.vectors)))
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Merge as the reduction inside does."""
+        """Merge with the inner reduction."""
         return self.inner.merge(parts)
 
 
 @lru_cache(maxsize=2)
 def _embedding_head(name: str, settings: str) -> Scorer:
-    """Return a head that embeds as its settings say, and has learned nothing."""
+    """Return an unlearned head that embeds with these settings."""
     return make_scorer(name).with_settings(json.loads(settings))
 
 
@@ -348,7 +348,7 @@ def _embedding_head(name: str, settings: str) -> Scorer:
 class Sample:
     """A few vectors of each class.
 
-    Thresholds and other choices that need held-out vectors cannot be made from sums; they are made on these.
+    Thresholds and other choices need held-out vectors; they cannot be computed from sums.
 
     >>> rows = Rows(np.eye(3), np.array(["owl", "owl", "wren"]), ("1.jpg", "2.jpg", "3.jpg"))
     >>> Sample(per_class=1).reduce(rows).labels.tolist()
@@ -359,7 +359,7 @@ class Sample:
     buckets: int = BUCKETS
 
     def reduce(self, rows: Rows) -> ClassSample:
-        """Keep the vectors of the smallest hashed names of each class: the same ones from any blocks."""
+        """Keep the vectors with the smallest hashed names of each class; these do not depend on the blocks."""
         names = (name.encode("utf-8", "surrogateescape") for name in rows.names)
         digests = (hashlib.blake2b(name, digest_size=8).digest() for name in names)
         keys = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
@@ -389,7 +389,7 @@ class ClassSample(OfClasses):
         return ClassSample(self.labels[chosen], self.keys[chosen], self.vectors[chosen])
 
     def first(self, per_class: int | Integers) -> ClassSample:
-        """Return the vectors with the smallest keys of each class, of each vector's class so many."""
+        """Return the vectors with the smallest keys of each class, ``per_class`` of each."""
         order = np.lexsort((self.keys, self.labels))
         _, counts = np.unique(self.labels, return_counts=True)
         starts = np.repeat(np.cumsum(counts) - counts, counts)

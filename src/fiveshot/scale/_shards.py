@@ -1,8 +1,8 @@
-"""Shards: parts of the images, and how each is read, one file after the other, from a tar or a parquet file.
+"""Shards: parts of the images, and how to read them: from single files, a tar or a parquet file.
 
-Ray's own ``read_parquet`` and ``read_webdataset`` give fewer guarantees. A damaged file ends their whole run, ours
-becomes one bad image that says where. They leave broken connections to each driver, ours reads on from the same
-byte. And their blocks do not tell which shard is complete, which resuming needs.
+Ray's own ``read_parquet`` and ``read_webdataset`` give fewer guarantees. With them a damaged file ends the whole
+run; here it becomes one bad image that names the position. They leave broken connections to each driver; here
+reading continues at the same byte. And their blocks do not show which shard is complete, which resuming needs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ FETCHED_AT_ONCE = 16  # images from a URL
 ROWS_AT_ONCE = 64  # of a parquet file, in memory
 TEXT_BYTES = 1 << 20  # of a label, or of the JSON that holds it
 LONGEST_LABEL = 1000  # characters
-PARQUET_MEMORY = 2 << 30  # bytes; a file of some kB can hold one value a million times, each as long as it likes
+PARQUET_MEMORY = 2 << 30  # bytes; a small file can expand to a million copies of one long value
 DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
 _TEST_NAMES = frozenset({"test", "val", "valid", "validation", "eval"})
 
 
 @dataclass(frozen=True, eq=False)
 class RawImage:
-    """Encoded bytes with what is known about them; ``reason`` says why there are none."""
+    """An encoded image with its name, label and split; ``reason`` says why there are no bytes."""
 
     name: str
     label: str
@@ -49,7 +49,7 @@ class RawImage:
 
 
 class ShardReader(Protocol):
-    """Reads the images of one shard, always the same ones in the same order, in any process."""
+    """Reads the images of one shard; every process gets the same images in the same order."""
 
     def images(self) -> Iterator[RawImage]:
         """Yield the images; one that cannot be read has a reason instead of bytes."""
@@ -57,7 +57,7 @@ class ShardReader(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A part of the images, small enough to be computed again and large enough to be worth a file."""
+    """A part of the images, small enough to compute again and large enough for a file."""
 
     number: int
     key: str  # changes when the images do
@@ -65,7 +65,7 @@ class Shard:
 
 
 def split_of(path: str) -> int:
-    """Tell from the folders of a path, or the start of its file's name, which split it belongs to.
+    """Return the split of a path, from its folders or the start of its file's name.
 
     >>> split_of("birds/test/0001.tar"), split_of("birds/val-0001.tar"), split_of("birds/train/test.tar")
     (1, 1, 0)
@@ -82,7 +82,7 @@ def split_of(path: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ListedReader:
-    """Reads images that are files of their own."""
+    """Reads images that are separate files."""
 
     entries: tuple[Entry, ...]
 
@@ -90,7 +90,7 @@ class ListedReader:
         """Return the images in order."""
         if not any(isinstance(source, StoredFile) for source, _, _ in self.entries[:1]):
             return map(_read, self.entries)
-        # A distant store answers late, but many at a time.
+        # A distant store has a high latency, but serves many requests in parallel.
         return in_order(_read, self.entries, threads=FETCHED_AT_ONCE, ahead=2 * FETCHED_AT_ONCE)
 
 
@@ -104,7 +104,7 @@ def _read(entry: Entry) -> RawImage:
 
 @dataclass(frozen=True, eq=False)
 class FirstImages:
-    """Reads the first images of a shard and nothing more of it."""
+    """Reads only the first images of a shard."""
 
     reader: ShardReader
     count: int
@@ -118,8 +118,8 @@ class FirstImages:
 class TarReader:
     """Reads a tar in the layout of webdataset from beginning to end, without unpacking it to a disk.
 
-    Members of one name, less the suffix, are one sample. The label is the text of the member with the suffix
-    ``label`` (``0001.cls``), an entry of that name in ``0001.json``, or else the folder that the image lies in.
+    Members with the same name, except the suffix, are one sample. The label is the text of the member with the
+    suffix ``label`` (``0001.cls``), an entry of that name in ``0001.json``, or else the folder of the image.
     """
 
     file: StoredFile
@@ -159,7 +159,7 @@ class TarReader:
 
 @dataclass(eq=False)
 class _Sample:
-    """The members of one name: its first image, and the texts that may hold the label. Others are not read."""
+    """The members with one name: its first image, and texts that may hold the label. Others are not read."""
 
     key: str
     suffix: str = ""  # of the image
@@ -173,7 +173,7 @@ def _unpacked(stream: Any, path: str) -> Any:
 
 
 def _samples(stream: Any, *, label: str) -> Iterator[_Sample]:
-    """Yield the samples that have an image; the members of each follow one another."""
+    """Yield the samples that have an image; the members of a sample are consecutive."""
     sample = _Sample("")
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=StrictTarInfo) as tar:
         for info in tar:
@@ -245,7 +245,7 @@ class ParquetReader:
 
 
 def _checked(name: str, label: str, split: int, data: Any, reason: str) -> RawImage:
-    """Return an image; one that cannot be used, or not under its label, has a reason instead of bytes."""
+    """Return an image; if it or its label cannot be used, it has a reason instead of bytes."""
     unusable = "its label holds a NUL character" if "\0" in label else ""
     if len(label) > LONGEST_LABEL:
         unusable = f"its label has {len(label):,} characters, the limit is {LONGEST_LABEL:,}"
@@ -255,7 +255,7 @@ def _checked(name: str, label: str, split: int, data: Any, reason: str) -> RawIm
 
 @contextmanager
 def _limited_memory(more: int) -> Iterator[None]:
-    """Let this process have so much more memory and no more, where the system can limit that (Linux)."""
+    """Limit the additional memory of this process, if the system can do that (Linux)."""
     try:
         import resource
 

@@ -1,4 +1,4 @@
-"""Statistics of images, or of vectors that lie in shards, on a cluster; a stopped run goes on where it was."""
+"""Compute statistics of images, or of vectors in shards, on a cluster; a stopped run can be continued."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from fiveshot.scale.cluster import (
 )
 from fiveshot.storage import FilePath, require_writable
 
-SAVE_EVERY, MAX_SAVES = 256, 32  # shards; more of them where there would be more saves than this
+SAVE_EVERY, MAX_SAVES = 256, 32  # shards between saves (more if there would be too many saves), and the most saves
 PREVIEW_IMAGES = 20_000
 
 
@@ -64,8 +64,8 @@ def reduce_images(
 ) -> ClusterStatistics:
     """Reduce the training images of a catalog to statistics on a cluster and write them to a file.
 
-    Vectors are reduced where they are made and never kept. The statistics so far are saved beside ``out`` now and
-    then; the same call goes on from there.
+    Vectors are reduced on the nodes that compute them, and are not stored. The statistics so far are saved next to
+    ``out`` from time to time; the same call continues from there.
 
     Parameters
     ----------
@@ -74,20 +74,20 @@ def reduce_images(
     out : path
         The file to write.
     plan : StatisticsPlan, optional
-        Which statistics to make; a covariance for each class and a sample of vectors unless given.
+        Which statistics to make; by default a covariance for each class and a sample of vectors.
     spec : BackboneSpec, optional
-        The backbone; the embedded one unless given.
+        The backbone; by default the embedded one.
     settings : ClusterSettings, optional
         How to run on the cluster.
     save_every : int, optional
-        Shards after which the statistics so far are saved; 256, or a 32nd of all where that is more.
+        Shards after which the statistics so far are saved; by default 256, or a 32nd of all if that is more.
     progress : callable, optional
-        Called with a ``ClusterProgress`` now and then.
+        Called with a ``ClusterProgress`` from time to time.
 
     Returns
     -------
     ClusterStatistics
-        What was written.
+        The statistics in the file.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def reduce_images(
 
 @dataclass(eq=False)
 class StatisticsRun:
-    """Reduces the shards of a catalog, and saves the statistics so far in a file that names their shards."""
+    """Reduces the shards of a catalog, and saves the statistics so far with the list of their shards."""
 
     catalog: Catalog
     plan: StatisticsPlan
@@ -141,7 +141,7 @@ class StatisticsRun:
     done: Tally = field(default_factory=Tally)  # in this run
 
     def finish(self, save_every: int) -> ClusterStatistics:
-        """Reduce the shards that are left, so many at a time, and save after each time."""
+        """Reduce the remaining shards, ``save_every`` at a time, and save after each step."""
         found = self._with_settings(self._saved())
         reductions = self.plan.reductions(found.settings)
         finished = set(found.notes["done"])
@@ -154,19 +154,19 @@ class StatisticsRun:
         return found
 
     def _saved(self) -> ClusterStatistics:
-        """Return what is saved, where it was made the same way, or else empty statistics."""
+        """Return the saved statistics if they were made in the same way, else empty statistics."""
         made = f"{self.pipeline.facts.key} {self.plan} {self.catalog.digest}"
         try:
             found = ClusterStatistics.load(self.path)
             if found.notes.get("made") == made:
                 return found
-        except StorageError:  # absent, or damaged and so made again
+        except StorageError:  # absent or damaged: computed again
             pass
         facts, notes = self.pipeline.facts, {"made": made, "done": [], "seconds": {}}
         return ClusterStatistics(facts.provenance, facts.identity, 0, head=self.plan.head or "", notes=notes)
 
     def _with_settings(self, found: ClusterStatistics) -> ClusterStatistics:
-        """Return the statistics with the settings of their head, chosen on some images first."""
+        """Return the statistics with the settings of their head, which are chosen on some images."""
         if not found.head or found.settings:
             return found
         dataset = self.pipeline.vectors(preview(self.catalog, PREVIEW_IMAGES))
@@ -187,7 +187,7 @@ class StatisticsRun:
     def _reduced(
         self, shards: Sequence[Shard], before: int, reductions: Reductions
     ) -> tuple[dict[str, Any], Tally]:
-        """Reduce some shards; ``before`` counts the images that are reduced already."""
+        """Reduce some shards; ``before`` counts the images that are already reduced."""
         earlier = before - self.done.images
 
         def report(now: Tally, arrived: int) -> None:
@@ -211,20 +211,20 @@ class StatisticsRun:
 
 
 def checked_block(block: Any, *, facts: VectorFacts) -> Batch:
-    """Return the rows of a block that a node has made, if they are what was asked for."""
+    """Check a block from a node, and return its rows."""
     return checked(numpy_batch(block), facts)
 
 
 def choose_settings(head: str, rows: Rows) -> dict[str, Any]:
-    """Return what a head chooses on these vectors as its base session.
+    """Return the settings that a head chooses on these vectors as its base session.
 
-    Statistics are of what a head makes of vectors, and it centers them, for instance. So its settings must be
-    known before the first vector is reduced. With no more images than these, they are what it chooses on all.
+    Statistics describe vectors after the head's embedding, which centers them, for instance. So its settings must
+    be known before the first vector is reduced. They are exact if these are all images.
     """
     classes = np.unique(rows.labels).tolist()
     if len(classes) < 2:
         raise InputError(
-            f"statistics for a model need two classes at least, found {classes}", code="too_few_classes"
+            f"statistics for a model need at least two classes, found {classes}", code="too_few_classes"
         )
     return make_scorer(head).learn(rows.vectors, rows.labels).settings()
 
@@ -271,16 +271,16 @@ def reduce_shards(
     out : path
         The file to write.
     plan : StatisticsPlan, optional
-        Which statistics to make; a covariance for each class and a sample of vectors unless given.
+        Which statistics to make; by default a covariance for each class and a sample of vectors.
     settings : ClusterSettings, optional
         How to run on the cluster; its ``workers`` are tasks at a time, as many as processors unless given.
     progress : callable, optional
-        Called with a ``ClusterProgress`` now and then.
+        Called with a ``ClusterProgress`` from time to time.
 
     Returns
     -------
     ClusterStatistics
-        What was written.
+        The statistics in the file.
 
     Raises
     ------
@@ -354,7 +354,7 @@ def shard_rows(path: str) -> Batch:
 
 
 def some_rows(paths: Sequence[str], images: int) -> Rows:
-    """Return every n-th training vector of shards with so many images, at most about 20,000 in all."""
+    """Return every n-th training vector of shards with ``images`` images, at most about 20,000 in all."""
     step = max(1, -(-images // PREVIEW_IMAGES))
     batches = (shard_rows(path) for path in paths)
     chosen = [select(batch, np.flatnonzero(batch["split"] == TRAIN)[::step]) for batch in batches]

@@ -1,4 +1,4 @@
-"""A Ray cluster, running already or on this machine: how its processors are shared out, and how far it is."""
+"""A Ray cluster, already running or started on this machine: its connection, its workers and its progress."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
 from fiveshot.work import SAFE_PATH, safe_children
 
-# Nothing is sent to anybody, and what Ray's own processes say goes to its logs.
+# Ray sends no usage data, and output of its own processes goes to its logs.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 CONNECT_SECONDS = 5.0
-ATTEMPTS = 3  # of a run, when the cluster failed and Ray could not repair it by itself
+ATTEMPTS = 3  # how often a run is tried if the cluster fails and Ray cannot repair it
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How to run on a cluster.
+    """Settings of a run on a cluster.
 
     Parameters
     ----------
     address : str, optional
-        The cluster, ``host:port`` or ``auto``; one is started on this machine unless given.
+        The cluster, ``host:port`` or ``auto``; by default one is started on this machine.
     workers : int, optional
-        Backbones at a time; as many as there are GPUs, or cores, unless given.
+        Backbones that run in parallel; by default one for each GPU or core.
     batch_size : int, optional
         Images in a forward pass.
     dtype : {"float16", "float32"}
         Type of the vectors that are kept.
     skip_bad : bool, default False
-        Whether to leave out images that cannot be used. Otherwise they are an error once all is done.
+        Whether to leave out images that cannot be used. Otherwise they are an error at the end.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a cluster has in all."""
+    """The total resources of a cluster."""
 
     cpus: float
     gpus: float
@@ -68,10 +68,10 @@ class Resources:
 
 @dataclass(frozen=True)
 class Workers:
-    """How many processes each stage has and which share of a processor each counts for.
+    """The number of processes of each stage, and the share of a processor that each is given.
 
-    The shares are what Ray counts. They add up to less than there is, so that all stages fit side by side: one
-    that took every processor would leave none to those that feed it, or empty what it fills.
+    Ray counts these shares. They add up to less than the total, so that all stages fit. A stage that took every
+    processor would block the stages before and after it.
     """
 
     forward: int
@@ -86,7 +86,7 @@ class Workers:
 
 
 def share_out(resources: Resources, *, gpus: bool, workers: int | None = None) -> Workers:
-    """Share out a cluster's processors: the backbone gets the GPUs, or most of the CPUs where it runs on them.
+    """Divide a cluster's processors among the stages: the backbone gets the GPUs, or most of the CPUs.
 
     >>> share_out(Resources(2, 0, 1e9), gpus=False).forward
     2
@@ -107,15 +107,15 @@ def share_out(resources: Resources, *, gpus: bool, workers: int | None = None) -
 
 @contextmanager
 def connected(address: str | None = None) -> Iterator[Resources]:
-    """Connect to a cluster, or start one here, for the time of the block.
+    """Connect to a cluster, or start one on this machine, for the duration of the block.
 
-    A process that is connected already stays connected afterwards. A cluster that is started here asks everybody
-    who connects to it for a token, unless ``RAY_AUTH_MODE`` says otherwise.
+    A process that is already connected stays connected afterwards. A cluster that is started here requires a token
+    from every client, unless ``RAY_AUTH_MODE`` says otherwise.
 
     Parameters
     ----------
     address : str, optional
-        The cluster, ``host:port`` or ``auto``; one is started on this machine unless given.
+        The cluster, ``host:port`` or ``auto``; by default one is started on this machine.
 
     Yields
     ------
@@ -135,8 +135,8 @@ def connected(address: str | None = None) -> Iterator[Resources]:
     True
     """
     if address is None and "ray" not in sys.modules:
-        # Its ports listen on all interfaces. Ray reads this while it is imported; later would be too late. From
-        # release 2.59 on it asks for a token on clusters that it starts in any case.
+        # Ray's ports listen on all interfaces. Ray reads this variable on import, so it must be set before. From
+        # release 2.59 on, Ray always requires a token on clusters that it starts.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     ray = import_extra("ray", extra="ray")
     if ray.is_initialized():
@@ -158,7 +158,7 @@ def connected(address: str | None = None) -> Iterator[Resources]:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"no Ray cluster answers at {address!r} ({error})",
-            hint="start one with 'ray start --head', or leave --address out to use this machine alone",
+            hint="start one with 'ray start --head', or leave out --address to use only this machine",
             code="no_cluster",
         ) from error
     try:
@@ -168,11 +168,11 @@ def connected(address: str | None = None) -> Iterator[Resources]:
 
 
 def _safe_workers(empty: str) -> dict[str, Any]:
-    """Return what Ray is told about its workers: they import nothing from the folder that this process runs in.
+    """Return Ray's settings for workers, so that they import nothing from the current folder.
 
-    Ray puts that folder first on the path of its workers, unless these have a folder of their own: an empty one.
-    They trust the folder of the running script where Python does, and then work where this process does, if that
-    folder is there: paths mean the same.
+    Ray puts that folder first on the path of its workers, unless they have their own working folder; here that is
+    an empty one. Like Python, they trust the folder of the running script. Then they change to this process's
+    folder, if it exists on their node, so that relative paths mean the same.
     """
     here, script = Path.cwd(), os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120  # as in sys.path
     trusted = [script] if script in sys.path else []
@@ -187,7 +187,7 @@ def _safe_workers(empty: str) -> dict[str, Any]:
 
 @contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Keep off the screen what native code writes there; what goes wrong is raised all the same."""
+    """Hide what native code writes to standard error; errors are still raised."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
@@ -199,7 +199,7 @@ def _without_stderr() -> Iterator[None]:
 
 
 def _check_address(address: str | None) -> None:
-    """Raise where nothing listens at an address; Ray would end this process."""
+    """Raise if nothing listens at an address; Ray itself would end this process."""
     if address is None or address == "auto":
         return
     host, colon, port = address.rpartition(":")
@@ -209,14 +209,14 @@ def _check_address(address: str | None) -> None:
 
 
 def resources() -> Resources:
-    """Return what the cluster that this process is connected to has in all."""
+    """Return the total resources of the connected cluster."""
     total: dict[str, float] = import_extra("ray", extra="ray").cluster_resources()
     return Resources(total.get("CPU", 0.0), total.get("GPU", 0.0), total.get("object_store_memory", 0.0))
 
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Let an error that was raised on purpose on a worker arrive here as if it had been raised here."""
+    """Raise fiveshot's own errors from workers here, without Ray's wrapper."""
     try:
         yield
     except FiveshotError:
@@ -229,7 +229,7 @@ def own_errors() -> Iterator[None]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it, as Python says or as Ray does."""
+    """Yield an error and its causes, from Python or from Ray."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -238,7 +238,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def retried(action: Callable[[], Result]) -> Result:
-    """Return what an action returns; do it again where the cluster failed and Ray could not repair it."""
+    """Run an action and return its result; repeat it if the cluster failed and Ray could not repair it."""
     for _ in range(ATTEMPTS - 1):
         try:
             return action()
@@ -266,12 +266,12 @@ def is_cluster_failure(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class Tally:
-    """What has been done: images, the bad ones among them, and the seconds each stage was busy with them."""
+    """Work done so far: images, bad images, and the busy seconds of each stage."""
 
     images: int = 0
     bad: tuple[BadImage, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
-    promised: int = 0  # images of the shards that have come to their end
+    promised: int = 0  # images of the completely read shards
 
     def __add__(self, other: Tally) -> Tally:
         names = dict.fromkeys((*self.seconds, *other.seconds))
@@ -289,7 +289,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """Images done, of how many where that is known, and the speed of each stage.
+    """Finished images, their total number if known, and the speed of each stage.
 
     Attributes
     ----------
@@ -298,11 +298,11 @@ class ClusterProgress:
     before : int
         Images that were finished in an earlier run.
     total : int or None
-        All images, where their number is known.
+        Number of all images, if known.
     waiting : int
         Images whose vectors are computed but not yet reduced.
     shards, all_shards : int
-        Shards that are finished, and their number in all.
+        Number of finished shards, and of all shards.
 
     Examples
     --------
