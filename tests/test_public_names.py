@@ -114,7 +114,7 @@ def test_the_public_face_is_imported_when_it_is_used() -> None:
 
 def test_the_public_face_is_what_its_page_names() -> None:
     page = (SOURCE.parents[1] / "docs" / "start" / "python.md").read_text(encoding="utf-8")
-    table = page.partition("## The public face")[2].partition("```")[0]
+    table = page.partition("## Public names")[2].partition("```")[0]
     first = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("|")]
     named = {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
     assert named == {name for name in fiveshot.__all__ if name != "__version__"}

@@ -36,7 +36,7 @@ print(f"{len(X)} photographs, {X.shape[1]} numbers each, {len(base)} base and {l
 # ## Similar classes have similar shapes
 #
 # Calibration rests on one observation: classes whose means point in similar directions also spread in similar directions.
-# For every pair of a base and a new class we compare the cosine of their means (centred) with the correlation of their
+# For every pair of a base and a new class we compare the cosine of their means (centered) with the correlation of their
 # covariances, both from all training photographs.
 
 # %%
@@ -86,7 +86,7 @@ plt.show()
 print(f"the eight most similar base classes carry {weights[best].sum():.2f} of the weight")
 
 # %% [markdown]
-# The same in two dimensions: the plane of the class, its neighbours and the centre of all classes. The calibrated mean
+# The same in two dimensions: the plane of the class, its neighbors and the center of all classes. The calibrated mean
 # lies between the five shots and the classes alike.
 
 # %%
