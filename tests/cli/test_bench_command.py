@@ -34,6 +34,20 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_samples_without_a_split_get_one_and_it_is_said(run: Run, features: Path, tmp_path: Path) -> None:
+    with np.load(features) as birds:
+        np.savez(tmp_path / "whole.npz", X=birds["train_x"], y=birds["train_y"])
+    asked = ("--methods", "ncm", "--seeds", 1, "--shots", 5, "--out", tmp_path / "runs", "--format", "json")
+    status, found, said = run("bench", "--features", tmp_path / "whole.npz", *asked)
+    held_out = "a fifth of the samples of each class, drawn with seed 0, is held out for testing"
+    assert status == 0, said
+    assert f"note: read from whole.npz; {held_out}" in said
+    assert len(json.loads(found)) == 1
+    (record,) = (tmp_path / "runs").rglob("run.json")
+    assert held_out in record.read_text()
+    assert "held out" not in run("bench", "--features", features, *asked)[2]
+
+
 def test_parameters_of_heads_are_set_and_said(run: Run, features: Path, tmp_path: Path) -> None:
     arguments = ("bench", "--features", features, "--methods", "ncm,teen", "--seeds", 1, "--out", tmp_path)
     plain = run(*arguments, "--format", "json")[1]

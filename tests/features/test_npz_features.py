@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.features import Provenance, load_features, load_npz
+from fiveshot.features import OWN_SPLIT, Provenance, load_features, load_npz
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
 given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
@@ -191,3 +191,33 @@ def test_what_was_read_is_written_the_same_each_time_and_says_where_it_comes_fro
     assert first.train_names == tuple(f"{row}.jpg" for row in range(6))
     assert first.test_names == ("x.jpg", "y.jpg", "z.jpg")
     np.testing.assert_array_equal(first.train_x, X)
+
+
+def test_samples_without_a_split_get_one(tmp_path):
+    labels = np.repeat(["ani", "rook", "wren"], [2, 10, 25])
+    x = np.arange(2 * len(labels), dtype=np.float32).reshape(-1, 2)  # each row is another one
+    np.savez(tmp_path / "birds.npz", X=x, y=labels)
+    loaded = load_npz(tmp_path / "birds.npz")
+    assert np.bincount(loaded.test_y).tolist() == [1, 2, 5]
+    assert np.bincount(loaded.train_y).tolist() == [1, 8, 20]
+    rows = np.concatenate([loaded.train_x, loaded.test_x])[:, 0].astype(int) // 2
+    assert sorted(rows) == list(range(len(labels)))
+    names = np.array(loaded.class_names)[np.concatenate([loaded.train_y, loaded.test_y])]
+    np.testing.assert_array_equal(names, labels[rows])
+    assert loaded.provenance.note == f"read from birds.npz; {OWN_SPLIT}"
+    np.testing.assert_array_equal(load_npz(tmp_path / "birds.npz").test_x, loaded.test_x)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": X, "y": Y[:5]}, r"X of shape \(6, 3\) does not fit y of shape \(5,\)"),
+        ({"X": X, "y": np.array([0, 0, 1, 1, 1, 2])}, "one sample of 2, so none can be held out"),
+        ({"X": X}, "has no train_x, .* or X and y alone"),
+        ({"X": X, "y": Y, "train_x": X}, "has no train_y, test_x, test_y"),
+    ],
+)
+def test_samples_that_cannot_be_split(tmp_path, arrays, message):
+    np.savez(tmp_path / "f.npz", **arrays)
+    with pytest.raises(InputError, match=message):
+        load_npz(tmp_path / "f.npz")

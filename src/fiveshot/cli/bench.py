@@ -226,7 +226,8 @@ def plan_runs(
         option = "base" if listed[0] == "base_classes" else listed[0].replace("_", "-")
         raise InputError(f"the session lists decide --{option}", hint="leave it out", code="unused_option")
     with status("reading the features"):
-        from fiveshot.benchmark import choose_features, choose_protocol, make_jobs
+        from fiveshot.benchmark import choose_features, choose_protocol, make_jobs, open_features
+        from fiveshot.features import OWN_SPLIT
 
         source = choose_features(features, protocol)
         chosen = choose_protocol(protocol, source if features else None, changes)
@@ -241,6 +242,8 @@ def plan_runs(
             sessions=str(sessions) if sessions else None,
             needed=given,
         )
+    if OWN_SPLIT in (note := open_features(source).provenance.note):
+        echo(f"note: {note}", err=True)
     if projections is not None and not any("n_projections" in job.parameters for job in jobs):
         echo("note: --projections has no effect: none of the methods has random features", err=True)
     return Plan(chosen, jobs, given)

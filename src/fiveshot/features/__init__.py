@@ -9,7 +9,7 @@ from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_featu
 
 if TYPE_CHECKING:
     from fiveshot.features._extraction import Extraction, bare_rate, extract, extracted_features
-    from fiveshot.features._npz import load_npz
+    from fiveshot.features._npz import OWN_SPLIT, load_npz
     from fiveshot.features.job import (
         CacheKey,
         ExtractionSettings,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "OWN_SPLIT",
     "CacheKey",
     "Extraction",
     "ExtractionSettings",

@@ -1,24 +1,33 @@
-"""Feature files of other programs: an ``.npz`` with train_x, train_y, test_x, test_y."""
+"""Feature files of other programs: an ``.npz`` with train_x, train_y, test_x, test_y, or with X and y alone."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fiveshot.core.draws import stratified_split
 from fiveshot.errors import InputError, StorageError, some_of
 from fiveshot.features.feature_set import ARRAYS, FLOATS, NPY_START, FeatureSet, Labels, Provenance, Vectors
 from fiveshot.storage import FRESH_COPY, FilePath
 
 OPTIONAL = ("class_names", "train_names", "test_names")
+WHOLE = ("X", "y")  # of a file without a test part
+HELD_OUT = 0.2
+OWN_SPLIT = "a fifth of the samples of each class, drawn with seed 0, is held out for testing"
+"""What the note of the provenance says of a file without a test part."""
 
 
 def load_npz(path: FilePath, provenance: Provenance | None = None) -> FeatureSet:
     """Read the features that another program saved as ``train_x, train_y, test_x, test_y``.
+
+    A file with ``X`` and ``y`` alone is split: a fifth of the samples of each class, drawn with seed 0, is held
+    out for testing, and the note of the provenance says so.
 
     ``class_names``, ``train_names`` and ``test_names`` are read too if present. Vectors may have any real dtype.
     Half, single and double precision are kept; other numbers become float32 (or float64 if they need it). Labels
@@ -64,11 +73,14 @@ def load_npz(path: FilePath, provenance: Provenance | None = None) -> FeatureSet
     path = Path(path)
     fields = _read_fields(path)
     try:
+        provenance = provenance or Provenance.unknown(path.stem, note=f"read from {path.name}")
+        if "X" in fields:
+            fields = _split(fields)
+            provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
         texts = {name: _texts(name, fields.get(name)) for name in OPTIONAL}
         train_x, test_x = (_vectors(name, fields[name]) for name in ("train_x", "test_x"))
         train_y, test_y = (_label_array(name, fields[name]) for name in ("train_y", "test_y"))
         train_y, test_y, names = _class_indices(train_y, test_y, texts["class_names"])
-        provenance = provenance or Provenance.unknown(path.stem, note=f"read from {path.name}")
         images = (texts["train_names"], texts["test_names"])
         return FeatureSet(train_x, train_y, test_x, test_y, names, provenance, *images)
     except (InputError, UnicodeDecodeError) as error:
@@ -85,13 +97,14 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
                 raise InputError(f"{path} holds one array", hint=f"save {', '.join(ARRAYS)} with numpy.savez")
             stream.seek(0)
             file = np.load(stream, allow_pickle=False)
-            missing = [name for name in ARRAYS if name not in file.files]
+            arrays = WHOLE if set(WHOLE) <= set(file.files) and not set(ARRAYS) & set(file.files) else ARRAYS
+            missing = [name for name in arrays if name not in file.files]
             if missing:
                 raise InputError(
                     f"{path} has no {', '.join(missing)} (it has {some_of(sorted(file.files), 8) or 'nothing'})",
-                    hint=f"an .npz of features holds {', '.join(ARRAYS)}",
+                    hint=f"an .npz of features holds {', '.join(ARRAYS)}, or X and y alone",
                 )
-            wanted = [name for name in (*ARRAYS, *OPTIONAL) if name in file.files]
+            wanted = [name for name in (*arrays, *OPTIONAL) if name in file.files]
             if any(_holds_objects(file, name) for name in wanted):
                 raise InputError(
                     f"{path} holds pickled Python objects, which are never loaded",
@@ -106,6 +119,22 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
         raise StorageError(
             f"{path} is truncated or damaged ({error or 'unexpected end'})", hint=FRESH_COPY
         ) from error
+
+
+def _split(fields: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return ``X`` and ``y`` as a part to train with and a part to test with."""
+    x, y = fields["X"], fields["y"]
+    if y.ndim != 1 or x.shape[:1] != y.shape:
+        raise InputError(f"X of shape {x.shape} does not fit y of shape {y.shape}")
+    labels, counts = np.unique(y, return_counts=True)
+    if (counts < 2).any():
+        raise InputError(
+            f"there is one sample of {labels[counts < 2][0]}, so none can be held out for testing",
+            hint=f"give two or more, or {', '.join(ARRAYS)}",
+        )
+    train, test = stratified_split(y, held_out=HELD_OUT, seed=0)
+    parts = {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
+    return parts | {name: fields[name] for name in ("class_names",) if name in fields}
 
 
 def _holds_objects(file: Any, name: str) -> bool:

@@ -29,7 +29,7 @@ def test_only_trying(open_page: Callable[..., Watched], fresh_path: Path, screen
     with running(looking, read_only=True) as service:
         page = open_page(service.url, **screen).page
         until(page, "document.getElementById('summary').textContent === '2 classes'")
-        assert [link.inner_text() for link in page.locator("nav a").all() if link.is_visible()] == ["Try"]
+        assert (page.title(), page.locator("nav").is_visible()) == ("Try · fiveshot", False)
         photo = {"name": "red.jpg", "mimeType": "image/jpeg", "buffer": encoded(picture("red", 30))}
         page.set_input_files("#pick-try", [photo])
         answer = page.locator(".answer", has_text="red.jpg")
