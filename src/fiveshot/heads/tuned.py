@@ -136,9 +136,7 @@ def default_candidates(scorer: Scorer) -> Sequence[Candidate]:
     if isinstance(scorer, UnbiasedLDAScorer):
         priors = {"strength": (0.1, 1.0), "smoothing": (0.4, 0.9), "shrinkage": (0.15, 0.6)}
         return [{name: value} for name, values in priors.items() for value in values]
-    raise InputError(
-        f"{method_name(scorer)} has no default candidates", hint="give some with candidates=[{...}]"
-    )
+    raise InputError(f"{method_name(scorer)} has no default candidates", hint="give some with candidates=[{...}]")
 
 
 def _calibrations(scorer: NCMScorer | FeCAMScorer, *, bias: float) -> list[Candidate]:
