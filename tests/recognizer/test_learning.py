@@ -179,7 +179,7 @@ def test_what_is_learned_can_be_imported(make: Callable[..., Recognizer], tmp_pa
 def test_features_of_another_backbone_are_not_learned(make: Callable[..., Recognizer]) -> None:
     """The backbone may be replaced between the look at the photos and the transaction."""
     model = make(fingerprint="a" * 64)
-    with pytest.raises(InputError, match="the model was tuned meanwhile"):
+    with pytest.raises(InputError, match="it was tuned since"):
         model.learn_features("wren", photos("wren"), fingerprint="b" * 64)
     assert model.refresh().classes == ()
     model.learn_features("wren", photos("wren"), fingerprint="a" * 64)

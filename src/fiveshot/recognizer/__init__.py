@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.evaluation import WrongPhoto as WrongPhoto
     from fiveshot.recognizer.evaluation import without_labels as without_labels
     from fiveshot.recognizer.glance import database_error as database_error
-    from fiveshot.recognizer.glance import database_look as database_look
+    from fiveshot.recognizer.glance import database_state as database_state
     from fiveshot.recognizer.glance import is_model as is_model
     from fiveshot.recognizer.glance import stored_names as stored_names
     from fiveshot.recognizer.glance import stored_state as stored_state
@@ -159,7 +159,7 @@ _MODULES = {
     ),
     "glance": (
         "database_error",
-        "database_look",
+        "database_state",
         "is_model",
         "stored_names",
         "stored_state",

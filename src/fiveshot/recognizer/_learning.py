@@ -1,4 +1,4 @@
-"""Learn classes: gather the photos, look at them, and store them in one change with a report of what was seen."""
+"""Learn classes: gather the photos, compute their features, and store them in one change with a report."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def learn_photos(
     nested: bool,
     progress: Progress | None,
 ) -> list[LearnReport]:
-    """Learn classes, all of them or none; what can be refused before the backbone runs is refused before.
+    """Learn classes in one change. Everything that can be checked before the backbone runs is checked first.
 
-    ``embedder_of`` gives the backbone of a state, which is loaded when it is asked for.
+    ``embedder_of`` returns the backbone of a state and loads it at the first call.
     """
     if add and new_only:
         raise InputError(
@@ -73,7 +73,7 @@ def learn_photos(
             return []
     check_known(snapshot.contents, gathered, add=add)
     embedder = embedder_of(snapshot)
-    # All classes in one go, so that batches are full.
+    # All classes at once, so that batches are full.
     everything = [photo for photos in gathered.values() for photo in photos]
     seen = iter(records_to_store(snapshot, embedder, everything, progress))
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
@@ -84,14 +84,14 @@ def learn_photos(
 def records_to_store(
     snapshot: Snapshot, embedder: Embedder, photos: Sequence[Photo], progress: Progress | None
 ) -> list[PhotoRecord]:
-    """Return photos with their features, and with as much of each as the owner of the model wants kept."""
+    """Return photos with their features, and with the pictures that the model stores."""
     options = snapshot.manifest.options
     keep = Keep(options.thumbnails, "file" if options.keep_photos else None)
     return photo_records(embedder, photos, keep, progress=progress)
 
 
 def check_known(contents: Contents, names: Collection[str], *, add: bool) -> list[str]:
-    """Return which of the classes are known; that is refused unless ``add`` allows to add photos to them."""
+    """Return which of the classes are known; refuse known classes unless ``add`` is true."""
     known = [name for name in names if name in contents]
     if known and not add:
         raise _known_already(known, among=len(names))
@@ -101,9 +101,9 @@ def check_known(contents: Contents, names: Collection[str], *, add: bool) -> lis
 def learn_classes(
     change: Change, classes: SeenClasses, *, add: bool, made_by: str | None = None
 ) -> list[LearnReport]:
-    """Store classes, or more photos of known ones where ``add`` allows it, as one entry of the history.
+    """Store new classes, or with ``add`` more photos of known ones, as one entry of the history.
 
-    ``made_by`` is the fingerprint of the backbone that made the features, where it is known.
+    ``made_by`` is the fingerprint of the backbone that made the features, if it is known.
     """
     require_backbone(change, made_by)
     known = check_known(change.before, classes, add=add)
@@ -112,7 +112,7 @@ def learn_classes(
         store_photos(change, name, photos)
     shown = {photo.sha256 for photos in classes.values() for photo in photos}
     negatives = change.before.negatives
-    if negatives is not None:  # a photo of a class does not show none of them
+    if negatives is not None:  # a photo of a class is no longer one of "none of these"
         belied = negatives.numbers_of(shown)
         if belied:
             change.lose(negatives, belied)
@@ -121,9 +121,9 @@ def learn_classes(
 
 
 def require_backbone(change: Change, made_by: str | None) -> None:
-    """Refuse features that another backbone has made than the model has by now."""
+    """Refuse features of a backbone that is no longer the model's."""
     if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
-        raise ConflictError("the model was tuned meanwhile, so these features do not fit it", hint="learn again")
+        raise ConflictError("these features do not fit the model: it was tuned since", hint="learn again")
 
 
 def feature_records(
@@ -135,7 +135,7 @@ def feature_records(
     thumbnails: Sequence[bytes | None] | None = None,
     originals: Sequence[bytes | None] | None = None,
 ) -> list[PhotoRecord]:
-    """Return rows of features as photos to be learned; digests of the rows stand in for those of photos."""
+    """Return rows of features as photos to learn; without digests of photos, digests of the rows are used."""
     rows = checked_features(features, width)
     n = len(rows)
     numbered = [f"photo {number}" for number in range(1, n + 1)]
@@ -159,7 +159,7 @@ def feature_records(
 
 
 def check_pictures(photos: Sequence[PhotoRecord]) -> None:
-    """Refuse what could be stored and exported, but not be imported."""
+    """Refuse pictures that could be stored and exported, but not imported."""
     for photo in photos:
         check_digest(photo.sha256, photo.name)
         if photo.thumbnail is not None:
@@ -169,17 +169,17 @@ def check_pictures(photos: Sequence[PhotoRecord]) -> None:
 
 
 def check_digest(sha256: object, name: str) -> None:
-    """Refuse what is not a SHA-256 as it is written here: 64 digits, small letters."""
+    """Refuse text that is not a SHA-256 in our format: 64 digits, lowercase."""
     if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
         raise InputError(f"the SHA-256 of {name} is not 64 hexadecimal digits, but {str(sha256)[:70]!r}")
 
 
 def check_thumbnail(data: bytes, name: str) -> None:
-    """Refuse a small copy that is not as ours are."""
+    """Refuse a small copy in another format than ours."""
     if len(data) > MAX_THUMBNAIL or not is_thumbnail(data):
         raise InputError(
             f"the thumbnail of {name} is not a JPEG without metadata of at most {THUMBNAIL} x {THUMBNAIL} pixels",
-            hint="make a smaller one, of the pixels alone, or leave it out",
+            hint="make a smaller one without metadata, or leave it out",
         )
     decoders().reduce(BytesSource(data, f"thumbnail of {name}"), nothing, max_pixels=THUMBNAIL**2)
 
@@ -210,7 +210,7 @@ def _shown(value: object) -> str:
 
 
 def _known_already(known: Sequence[str], *, among: int) -> InputError:
-    """Return the error for classes that are known, among those that were to be learned.
+    """Return the error for known classes among the classes to learn.
 
     >>> print(_known_already(["owl"], among=1))
     there is a class 'owl' already; add photos to it with add=True (--add), or choose another name
@@ -225,15 +225,15 @@ def _known_already(known: Sequence[str], *, among: int) -> InputError:
     others = "learn only the others with new_only=True (--new-only), or " if len(known) < among else ""
     return InputError(
         f"known already: {len(known):,} of {among:,} classes ({listed})",
-        hint=f"{others}add photos to what is known with add=True (--add)",
+        hint=f"{others}add photos to known classes with add=True (--add)",
         code="known_class",
     )
 
 
 def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tuple[int, ...]:
-    """Add photos to a class, or begin one, and return their numbers.
+    """Add photos to a known or new class, and return their numbers.
 
-    What a base class gains lies beside the base file.
+    Photos added to a base class are stored in the database, not in the base file.
     """
     wanted = kept_photos(seen, change.before.manifest.options)
     photos = tuple(replace(photo, added=change.at) for photo in wanted)
@@ -244,7 +244,7 @@ def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tupl
         begun = change.tables.insert_class(record)
         change.done.append(ClassChange("added", name, begun.id, photos=len(photos)))
         return tuple(photo.id for photo in begun.photos if photo.id is not None)
-    # Of all photos anew, not merged: a class is the same to the bit however it has come about.
+    # Computed from all photos, not merged: a class has the same bits in every order of learning.
     summary = photo_summary(embed, np.concatenate([row.features, photo_features(seen)]))
     change.tables.update_class(row.id, summary)
     stored = change.tables.insert_photos(row.id, photos)
@@ -254,7 +254,7 @@ def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tupl
 
 
 def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
-    """Look at each class beside all others, those learned at the same time included."""
+    """Compare each class with all others, including those learned at the same time."""
     memory, head = change.before.memory, change.snapshot.nearby_head
     known = StoredPhotos(change.before, change.duplicates, change.connection)
     together = _with(memory, head, classes)
@@ -299,7 +299,7 @@ def _closeness(twin: Twin) -> tuple[bool, float]:
 
 
 def _with(memory: Memory, head: Scorer, classes: SeenClasses) -> Memory:
-    """Return the memory that has learned these too; what is not of the base is new, even the first class."""
+    """Return the memory with these classes, too; classes outside of the base are new, even the first one."""
     session = ClassStatistics.of(
         {name: summarize(head.embed(photo_features(photos))) for name, photos in classes.items()}
     )
@@ -308,7 +308,7 @@ def _with(memory: Memory, head: Scorer, classes: SeenClasses) -> Memory:
 
 
 def _before(together: Memory, memory: Memory, name: str) -> Memory:
-    """Return a memory in which one class is as it was before, or not there, and all others are as they are."""
+    """Return a memory with the former state of one class, or without it, and the present state of all others."""
     if name in memory.base:
         kept = together.base.drop([name]).merge(memory.base.restrict([name]))
         return Memory(kept, together.new)

@@ -51,11 +51,11 @@ class TrainingPhotos:
     Attributes
     ----------
     images : ImageSplit
-        Photos of all classes of two or more.
+        Photos of all classes with two or more photos.
     base : ImageDataset or None
         The base classes; their test split is held back, so that thresholds of rejection can be set on it.
     records : tuple of ClassRecord
-        What is stored of the classes learned later.
+        The stored classes that were learned after the base.
     state : int
         State of the model.
     """
@@ -74,7 +74,7 @@ def training_photos(model: Recognizer, base: FilePath | None = None) -> Training
     model : Recognizer
         The model; it must have been made with ``keep_photos=True``.
     base : str or path, optional
-        Folder with the photos of the base classes, where there are any.
+        Folder with the photos of the base classes, if there are any.
 
     Returns
     -------
@@ -123,13 +123,13 @@ def adopt_adapter(
     Parameters
     ----------
     model : Recognizer
-        The model. It works on as it was until the switch.
+        The model. It stays in use until the switch.
     adapter : str or path
         File of an adapter for the backbone of the model.
     photos : TrainingPhotos
         What ``training_photos`` returned.
     progress : callable, optional
-        Called with the number of base photos looked at and the number of all.
+        Called with the number of base photos done and the number of all.
     skip_bad : bool
         Whether to leave out photos of the base that cannot be read, instead of raising an error.
     on_bad : callable, optional
@@ -140,7 +140,7 @@ def adopt_adapter(
     Raises
     ------
     ConflictError
-        If the model was changed meanwhile.
+        If the model was changed in the meantime.
     """
     manifest = model.snapshot.manifest
     embedder = load_embedder(model.spec.replace(adapter=adapter))
@@ -165,7 +165,7 @@ def _switch(
     session: BaseSession,
     detail: Mapping[str, Any] | None,
 ) -> None:
-    """Put the new features and the adapter in the place of those before, all of it in one transaction."""
+    """Replace the features and the adapter in one transaction."""
     for record in records:
         assert record.id is not None
         change.tables.update_class(record.id, record.summary)
@@ -173,7 +173,7 @@ def _switch(
             "UPDATE photos SET feature = ?, digest = ? WHERE id = ?",
             [(number_bytes(photo.feature), photo_digest(photo), photo.id) for photo in record.photos],
         )
-    # What the history could restore are features of the backbone before: nothing may mix with the new ones.
+    # The history has features of the former backbone, which must not mix with the new ones.
     change.connection.execute("UPDATE changes SET before = NULL")
     change.connection.execute("DELETE FROM photos WHERE held_by IS NOT NULL")
     assert embedder.spec.adapter is not None
@@ -208,7 +208,7 @@ def _base_images(base: FilePath | None, contents: Contents) -> ImageDataset | No
     if base is None:
         raise InputError(
             f"the model has {len(contents.base_file)} base classes, whose photos are not in it",
-            hint="say where they are with base=DIR (--base DIR)",
+            hint="give their folder with base=DIR (--base DIR)",
         )
     images = base_images(base)
     if missing := set(python_labels(contents.base_file.labels)) ^ set(images.class_names):

@@ -57,7 +57,7 @@ def is_photo_id(text: str) -> bool:
 def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, for_good: bool) -> PhotoChange:
     """Remove photos from their classes. ``for_good`` erases all traces, also of photos removed earlier."""
     numbers = photo_numbers(ids, change.before)
-    found = _found(change, numbers, of=of, removed_too=for_good)
+    found = _photos_by_class(change, numbers, of=of, removed_too=for_good)
     _refuse_last(found)
     if for_good:
         change.tables.delete_photos(numbers)
@@ -75,8 +75,8 @@ def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, f
 def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | None) -> PhotoChange:
     """Move photos to another class, known or new. A class without photos is deleted."""
     numbers = photo_numbers(ids, change.before)
-    found = _found(change, numbers, of=of)
-    counts = give_to(change, found, to)
+    found = _photos_by_class(change, numbers, of=of)
+    counts = move_to_class(change, found, to)
     change.record("move")
     _decide(change, numbers)
     return PhotoChange("move", tuple(map(photo_id, numbers)), counts)
@@ -98,7 +98,7 @@ def join_class(change: Change, name: str, to: str) -> PhotoChange:
             code="base_photos",
         )
     row = change.before.by_name[name]
-    counts = give_to(change, {row: list(row.photos.ids)}, to)
+    counts = move_to_class(change, {row: list(row.photos.ids)}, to)
     change.record("move")
     return PhotoChange("move", tuple(map(photo_id, row.photos.ids)), counts)
 
@@ -106,7 +106,7 @@ def join_class(change: Change, name: str, to: str) -> PhotoChange:
 def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]]) -> PhotoChange:
     """Move photos to the given classes, or remove them for None, as one entry of the history."""
     wanted = {to: photo_numbers(ids, change.before) for to, ids in by_target.items()}
-    leaving = {to: _found(change, numbers, of=None) for to, numbers in wanted.items()}
+    leaving = {to: _photos_by_class(change, numbers, of=None) for to, numbers in wanted.items()}
     lost = defaultdict[StoredClass, list[int]](list)
     for part in leaving.values():
         for row, own in part.items():
@@ -115,7 +115,7 @@ def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]])
     counts = {row.name: row.total.count - len(own) for row, own in lost.items()}
     for to, part in leaving.items():
         if to is not None:
-            give_to(change, part, to)
+            move_to_class(change, part, to)
             counts[to] = counts.get(to, _count(change, to)) + len(wanted[to])
             continue
         for row, own in part.items():
@@ -128,7 +128,7 @@ def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]])
 
 def require_class(change: Change, photo: str, name: str) -> None:
     """Refuse a photo that is no longer in the class."""
-    _found(change, photo_numbers(photo, change.before), of=name)
+    _photos_by_class(change, photo_numbers(photo, change.before), of=name)
 
 
 def keep_photos(change: Change, ids: str | Iterable[str], finding: str) -> PhotoChange:
@@ -136,7 +136,7 @@ def keep_photos(change: Change, ids: str | Iterable[str], finding: str) -> Photo
     numbers = photo_numbers(ids, change.before)
     known = read_kept(change.connection)
     fresh = [number for number in numbers if number not in known]
-    for row, own in _found(change, numbers, of=None).items():
+    for row, own in _photos_by_class(change, numbers, of=None).items():
         decide(change.connection, row.id, [number for number in own if number in fresh], finding)
     change.record("keep", detail={"photos": fresh, "finding": finding})
     return PhotoChange("keep", tuple(map(photo_id, numbers)), {})
@@ -153,7 +153,7 @@ def _decide(change: Change, numbers: Iterable[int]) -> None:
         decide(change.connection, class_id, own, BY_HAND)
 
 
-def give_to(
+def move_to_class(
     change: Change, found: Mapping[StoredClass, list[int]], to: str, *, begun: int | None = None
 ) -> dict[str, int]:
     """Move photos, given by class, to another class; return the number of photos of each class afterwards.
@@ -219,7 +219,7 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
     ids = list(store_photos(change, name, fresh)) if fresh else []
     counts = {name: _count(change, name) + len(fresh)}
     if elsewhere:
-        counts = give_to(change, elsewhere, name, begun=change.done[-1].class_id if fresh else None)
+        counts = move_to_class(change, elsewhere, name, begun=change.done[-1].class_id if fresh else None)
         counts[name] += len(fresh)
     if fresh or elsewhere:
         change.record(action)
@@ -275,7 +275,7 @@ def _number(given: object, contents: Contents) -> int:
     raise InputError(f"{given!r:.80} is not the id of a photo, such as p17", hint=hint, code="bad_id")
 
 
-def _found(
+def _photos_by_class(
     change: Change, numbers: Iterable[int], *, of: str | None, removed_too: bool = False
 ) -> dict[StoredClass, list[int]]:
     """Return photos by class. ``of`` is the class that the caller expects all of them to be in."""

@@ -117,7 +117,7 @@ class LevelResults:
 class Evaluation:
     """Figures on photos of known classes, and on those of classes the model does not know.
 
-    A figure is None where there is nothing to measure it on.
+    A figure is None if there is nothing to measure it on.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Evaluation:
     false_rejection, unknown_rejection : float or None
         Shares of the known and of the other photos that were called unknown.
     unknown_auroc : float or None
-        How well familiarity alone tells known from unknown.
+        How well familiarity alone separates known from unknown photos.
     calibration_error : float or None
         Expected calibration error of the probabilities.
     classes : tuple of ClassResult
@@ -142,7 +142,7 @@ class Evaluation:
     other_folders : tuple of OtherFolder
         Folders that are not classes of the model: they test the rejection.
     learned_photos : int
-        Photos that the model has learned, by their SHA-256: they prove nothing.
+        Photos that the model has learned, by their SHA-256: results on them mean nothing.
     levels : LevelResults or None
         Answers by class and by group; None for a model without groups.
 
@@ -191,20 +191,20 @@ def evaluate(
     model : Recognizer
         The model.
     classes : mapping, str or path
-        Photos by the name of their class, or a folder (or an archive) of class folders. A name may lack its
-        groups where just one class is called so.
+        Photos by the name of their class, or a folder (or an archive) of class folders. A name may be given
+        without its groups if only one class has this name.
     nested : bool
         As in ``learn_many``.
     progress : callable, optional
-        Called with the number of photos looked at and the number of all.
+        Called with the number of photos done and the number of all photos.
     on_bad : callable, optional
-        Called with the photos that cannot be used, as ``BadImage``: then the others are measured. Without it
+        Called with the photos that cannot be used, as ``BadImage``. The others are measured. Without ``on_bad``,
         such a photo is an error.
 
     Returns
     -------
     Evaluation
-        The figures, which folders are not classes of the model, and how many photos it has learned.
+        The figures, the folders that are not classes of the model, and the number of learned photos.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def evaluate(
 
 
 def without_labels(model: Path, folder: object) -> str:
-    """Return what to do with a folder of photos that says nothing of their classes."""
+    """Return the hint for a folder of photos without class folders."""
     asked = command("predict", model, folder)
     return f"to measure, put each photo into the folder of its class; to see what they show: {asked}"
 
@@ -282,8 +282,8 @@ def evaluate_features(
 ) -> Evaluation:
     """Measure a model on features and the names of their classes.
 
-    ``photos`` are names to speak of them; ``sha256s`` tell which of them the model has learned. Of base classes
-    no photos are kept, so theirs are not known again.
+    ``photos`` are names for the report; ``sha256s`` show which photos the model has learned. Photos of base
+    classes are not stored, so they are not recognized.
     """
     snapshot.require_classes()
     names = full_names(names, snapshot.classes)
@@ -360,7 +360,7 @@ def _wrong(
     rows = [
         row
         for row, (one, name, is_known) in enumerate(zip(predictions, names, known, strict=True))
-        # A class that is not known may still belong to a group that is.
+        # An unknown class may still belong to a known group.
         if not (_is_right(one, name) or (one.unknown and not is_known))
     ]
     near = snapshot.neighbors(X[rows], 1) if rows else []

@@ -1,6 +1,6 @@
-"""A glance at a model that nobody has opened: the names of its classes and its state, without NumPy.
+"""Read the class names and the state of a model without opening it and without NumPy.
 
-Where there is no model, or it cannot be read just now, there is nothing to tell; nothing is raised.
+If there is no model, or it cannot be read now, the result is empty; no error is raised.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer.store.manifest import MANIFEST
-from fiveshot.recognizer.store.schema import DATABASE, look_of, open_database, storage_error
+from fiveshot.recognizer.store.schema import DATABASE, file_state, open_database, storage_error
 
 if TYPE_CHECKING:
     from fiveshot.storage import FilePath
@@ -21,7 +21,7 @@ WAIT = 0.2  # seconds to wait for a process that writes
 
 
 def is_model(path: FilePath) -> bool:
-    """Tell whether there is a model in a directory.
+    """Return whether there is a model in a directory.
 
     >>> is_model("no such folder")
     False
@@ -39,7 +39,7 @@ def stored_names(model: Path) -> list[str]:
 
 
 def stored_state(model: Path) -> int | None:
-    """Return the number of a model's state, one more with every change; None where no model can be read.
+    """Return the number of a model's state, which grows with every change; None if no model can be read.
 
     >>> stored_state(Path("no such folder")) is None
     True
@@ -48,13 +48,13 @@ def stored_state(model: Path) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def database_look(model: Path) -> tuple[int, ...]:
+def database_state(model: Path) -> tuple[int, ...]:
     """Return numbers that change while the database of a model is written or copied."""
-    return look_of(model / DATABASE)
+    return file_state(model / DATABASE)
 
 
 def database_error(model: Path, error: sqlite3.Error) -> StorageError:
-    """Return what an error of SQLite means for a model, with the way out."""
+    """Return the error for a model that an SQLite error stands for, with a hint."""
     return storage_error(model / DATABASE, error)
 
 

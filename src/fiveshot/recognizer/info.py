@@ -1,4 +1,4 @@
-"""What a model holds, for people: classes, sizes, how it was made."""
+"""The description of a model: classes, sizes, and how it was made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fiveshot.work import one_thread
 
 
 def photo_infos(snapshot: Snapshot, row: StoredClass, facts: Iterable[PhotoFacts]) -> list[PhotoInfo]:
-    """Describe the photos of a stored class, of which ``photo_facts`` tells."""
+    """Describe the photos of a stored class, from ``photo_facts``."""
     scores = {} if row.name == NONE else _left_out_scores(snapshot, row)
     return [
         PhotoInfo(
@@ -40,7 +40,7 @@ def _left_out_scores(snapshot: Snapshot, row: StoredClass) -> dict[int, tuple[fl
 
 
 def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -> ModelInfo:
-    """Describe a model in one state; no head is made for it."""
+    """Describe a model in one state, without its head."""
     manifest = contents.manifest
     created = dict(connection.execute("SELECT name, created FROM classes"))
     pictures = count_pictures(connection)

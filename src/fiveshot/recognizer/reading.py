@@ -1,4 +1,4 @@
-"""What is stored of a model's classes and photos, for everybody who looks at an open model."""
+"""Read the stored classes and photos of an open model."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class ModelReader:
     """Reads from the database of a model, and changes nothing.
 
-    A snapshot says which classes there are in a state; the reader says what is stored of them. The recognizer has
-    one for its own connection. The service opens one more, which does not wait for a change in progress. Threads
-    may share a reader.
+    A snapshot has the classes of a state; the reader has their stored data. The recognizer has a reader for its
+    own connection. The service opens another one, which does not wait for a change in progress. Threads may share
+    a reader.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class ModelReader:
 
     @classmethod
     def open(cls, path: FilePath) -> Self:
-        """Open a connection of its own to the model at a path."""
+        """Open a separate connection to the model at a path."""
         return cls(ModelFolder(Path(path), readonly=True))
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class ModelReader:
         self._folder.close()
 
     def require_model(self) -> None:
-        """Raise ``LostModelError`` unless the model still lies where it was opened."""
+        """Raise ``LostModelError`` unless the model is still at its path."""
         with self._folder.reading():
             pass
 
@@ -83,7 +83,7 @@ class ModelReader:
         return photo_infos(snapshot, row, facts)
 
     def thumbnails(self, snapshot: Snapshot, name: str) -> list[bytes]:
-        """Return the small copies of the photos of a class, where they were kept."""
+        """Return the stored small copies of the photos of a class."""
         row = _stored(snapshot, name)
         if row is None:
             return []
@@ -106,17 +106,17 @@ class ModelReader:
             return {name: 0 if row is None else count_thumbnails(connection, row.id) for name, row in rows.items()}
 
     def picture(self, number: int, *, kept: bool = False) -> bytes | None:
-        """Return the small copy of a photo, or its file where it was kept; None where there is none."""
+        """Return the small copy of a photo, or its stored file; None if there is none."""
         with self._folder.reading() as connection:
             return read_picture(connection, number, kept=kept)
 
     def kept(self) -> frozenset[int]:
-        """Return the photos that somebody decided about, which a review does not suggest again."""
+        """Return the photos that a user decided about; a review does not suggest them again."""
         with self._folder.reading() as connection:
             return read_kept(connection)
 
     def info(self, snapshot: Snapshot) -> ModelInfo:
-        """Return what the model holds."""
+        """Return a description of the model."""
         with self._folder.reading() as connection:
             return model_info(self._folder.path, snapshot.contents, connection)
 
@@ -126,13 +126,13 @@ class ModelReader:
             return read_history(connection, limit=limit)
 
     def next_to_undo(self) -> HistoryEntry | None:
-        """Return the change that ``undo`` would take back."""
+        """Return the change that ``undo`` would revert."""
         with self._folder.reading() as connection:
             return next_to_undo(connection)
 
 
 def thumbnails(model: Recognizer, name: str) -> list[bytes]:
-    """Return the small copies of the photos that a class was learned from, as far as they were kept.
+    """Return the stored small copies of the photos of a class.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def picture(model: Recognizer, id: str) -> bytes | None:
     Returns
     -------
     bytes or None
-        A JPEG file; None where no small copy was kept, or there is no such photo.
+        A JPEG file; None if no small copy is stored, or there is no such photo.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def picture(model: Recognizer, id: str) -> bytes | None:
 
 
 def _stored(snapshot: Snapshot, name: str) -> StoredClass | None:
-    """Return what is stored of a class beside the base file."""
+    """Return the stored row of a class, without the base file."""
     contents = snapshot.contents
     if name == NONE:
         return contents.negatives

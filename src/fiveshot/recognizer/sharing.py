@@ -19,21 +19,21 @@ from fiveshot.storage import FilePath
 
 
 def export_onnx(model: Recognizer, file: FilePath, *, overwrite: bool = False) -> Path:
-    """Write backbone, classes and thresholds as an ONNX graph, and beside it a JSON file.
+    """Write backbone, classes and thresholds as an ONNX graph, and a JSON file next to it.
 
     Parameters
     ----------
     model : Recognizer
         The model.
     file : str or path
-        Where the graph goes; its name ends in ``.onnx``.
+        The file of the graph; its name ends in ``.onnx``.
     overwrite : bool
         Whether to replace files that are not an earlier export.
 
     Returns
     -------
     Path
-        The JSON file, which says how to prepare photos and how to read the answers.
+        The JSON file, which describes how to prepare photos and how to read the answers.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def export_onnx(model: Recognizer, file: FilePath, *, overwrite: bool = False) -
     """
     snapshot = model.refresh()
     snapshot.require_classes()
-    onnx_targets(file, overwrite=overwrite)  # before the backbone is loaded
+    onnx_targets(file, overwrite=overwrite)  # check this before the backbone is loaded
     return write_onnx(
         model.embedder_of(snapshot),
         snapshot.head,
@@ -70,7 +70,7 @@ def export_onnx(model: Recognizer, file: FilePath, *, overwrite: bool = False) -
 def export_web(
     model: Recognizer, folder: FilePath, *, title: str | None = None, overwrite: bool = False
 ) -> WebExport:
-    """Write a page that recognizes photos and the camera's picture in the browser, without a server behind it.
+    """Write a page that recognizes photos and the camera's picture in the browser, without a server.
 
     Everything is in the folder: the page, the graph with weights of 8 bits, and ONNX Runtime to run it. Any
     web server can serve it. Once loaded, the page works without a network and can be installed.
@@ -82,9 +82,9 @@ def export_web(
     folder : str or path
         A new or empty folder, or that of an earlier export, whose files are replaced.
     title : str, optional
-        What the page is called; the name of the model's directory unless given.
+        Title of the page; by default the name of the model's directory.
     overwrite : bool
-        Whether to write into a folder that holds other files; those are left alone.
+        Whether to write into a folder with other files; those are not changed.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def export_web(
     """
     snapshot = model.refresh()
     snapshot.require_classes()
-    check_folder(folder, overwrite=overwrite)  # before the backbone is loaded
+    check_folder(folder, overwrite=overwrite)  # check this before the backbone is loaded
     name = title or model.path.resolve().name
     return write_web(model.embedder_of(snapshot), snapshot, folder, title=name, overwrite=overwrite)
 
@@ -139,7 +139,7 @@ def import_file(file: FilePath, path: FilePath, **opening: Any) -> Recognizer:
     Raises
     ------
     StorageError
-        If anything in the file does not fit; then nothing is made.
+        If the file is not valid; then nothing is created.
 
     Examples
     --------
@@ -176,18 +176,18 @@ def push_to_hub(
     model : Recognizer
         The model.
     place : str or path
-        ``owner/name`` on the hub, which is made where there is none, or a folder: a path, ``./folder`` or
-        ``file:///folder``. What was published there is replaced; the hub keeps the versions before.
+        ``owner/name`` on the hub, which is created if needed, or a folder: a path, ``./folder`` or
+        ``file:///folder``. An earlier version is replaced; the hub keeps its history.
     private : bool
-        Whether a repository that is made is private.
+        Whether a new repository is private.
     token : str, optional
-        Who you are on the hub; that of ``hf auth login`` or ``HF_TOKEN`` unless given.
+        Your access token for the hub; by default that of ``hf auth login`` or ``HF_TOKEN``.
     photos : bool
-        Whether small copies of photos, and photos that were kept, go with it.
+        Whether to include small copies of photos and stored photos.
     evaluation : Evaluation or mapping, optional
-        What ``evaluate`` gave, for the card.
+        The result of ``evaluate``, for the card.
     title : str, optional
-        Heading of the card; the name of the model's directory unless given.
+        Heading of the card; by default the name of the model's directory.
 
     Returns
     -------
@@ -239,15 +239,15 @@ def from_pretrained(
     Parameters
     ----------
     place : str or path
-        ``owner/name`` on the hub, or a folder: a path, ``./folder`` or ``file:///folder``. A folder that is
-        there goes before the hub.
+        ``owner/name`` on the hub, or a folder: a path, ``./folder`` or ``file:///folder``. An existing folder has
+        priority over the hub.
     path : str or path, optional
-        The directory to make, for a model that you go on teaching. Without one, the model lies in the cache
-        and is opened to be read.
+        The directory to create, for a model that you want to teach. Without it, the model is in the cache and
+        opened read-only.
     revision : str, optional
         A branch, tag or commit of the hub.
     token : str, optional
-        Who you are on the hub; that of ``hf auth login`` or ``HF_TOKEN`` unless given.
+        Your access token for the hub; by default that of ``hf auth login`` or ``HF_TOKEN``.
     **opening
         Arguments of ``open``.
 

@@ -1,4 +1,4 @@
-"""Teaching beside the verbs of a recognizer: review what was learned, follow suggestions, group classes."""
+"""Functions for teaching: review learned photos, follow suggestions, group classes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def review(model: Recognizer, *, kept: bool = False) -> Review:
-    """Look again at all learned photos, each asked of a model that has not seen it.
+    """Review all learned photos; each is predicted by a model that has not seen it.
 
     Parameters
     ----------
     model : Recognizer
         The model.
     kept : bool
-        Whether to suggest again what somebody decided to keep.
+        Whether to suggest again what a user decided to keep.
 
     Returns
     -------
     Review
-        Accuracy and confused pairs of classes, photos to move or to remove, and what more photos would bring.
+        Accuracy and confused pairs of classes, photos to move or remove, and the gain from more photos.
 
     Raises
     ------
@@ -58,16 +58,16 @@ def review(model: Recognizer, *, kept: bool = False) -> Review:
 
 
 def apply_review(model: Recognizer, suggestions: Iterable[Suggestion]) -> PhotoChange:
-    """Do what a review suggests, as one change that ``undo`` takes back.
+    """Follow suggestions of a review, as one change that ``undo`` reverts.
 
-    Of two suggestions for one photo the first counts, and of every class one photo at least stays.
+    If a photo has two suggestions, the first counts. Every class keeps at least one photo.
 
     Parameters
     ----------
     model : Recognizer
         The model.
     suggestions : iterable of Suggestion
-        Those of a review that are to be followed.
+        The suggestions to follow.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def apply_review(model: Recognizer, suggestions: Iterable[Suggestion]) -> PhotoC
     InputError
         If nothing is suggested.
     ConflictError
-        If a photo is not in the class any more that it was in then.
+        If a photo is no longer in the class that it was in during the review.
 
     Examples
     --------
@@ -100,10 +100,10 @@ def apply_review(model: Recognizer, suggestions: Iterable[Suggestion]) -> PhotoC
 
 
 def keep_photos(model: Recognizer, ids: str | Iterable[str], finding: str) -> PhotoChange:
-    """Remember that photos stay as they are: a review does not suggest them again.
+    """Remember to keep photos: a review does not suggest them again.
 
-    That holds until their class changes much: until it has twice as many photos, or half of them. Photos that
-    were moved or corrected are not suggested again either.
+    This is valid until their class has twice or half as many photos. Photos that were moved or corrected are not
+    suggested again either.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def keep_photos(model: Recognizer, ids: str | Iterable[str], finding: str) -> Ph
     ids : str or iterable of str
         Ids of photos, such as ``p17``.
     finding : {"mixed-up", "harmful", "duplicates", "outliers"}
-        What a review had found.
+        The finding of the review.
 
     Returns
     -------
@@ -153,13 +153,13 @@ def group_classes(model: Recognizer, parents: Mapping[str, str] | FilePath) -> d
         The model.
     parents : mapping, str or path
         The parent of each class, and of each parent that has one: by name, or in a CSV file with the columns
-        ``name`` and ``parent``. An empty parent takes a class out of its group. Classes that are not named
-        stay as they are, and names that are not classes do nothing.
+        ``name`` and ``parent``. An empty parent removes a class from its group. Other classes are not changed, and
+        names that are not classes are ignored.
 
     Returns
     -------
     dict
-        By their names before, the names of the classes that were renamed.
+        New names of the renamed classes, by their old names.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def group_classes(model: Recognizer, parents: Mapping[str, str] | FilePath) -> d
     """
     known = parents if isinstance(parents, Mapping) else read_parents(parents)
     if not grouped_names(model.refresh().classes, known):
-        return {}  # a change that changes nothing is not one
+        return {}  # without a difference there is no change to store
     with model.live.change() as change:
         renamed = grouped_names(change.snapshot.classes, known)
         correction.rename_all(change, renamed)
@@ -188,20 +188,20 @@ def group_classes(model: Recognizer, parents: Mapping[str, str] | FilePath) -> d
 
 
 def photo_ids(model: Recognizer, photos: PhotoInputs) -> list[str]:
-    """Return the ids of the learned photos that these files are, for ``remove`` and ``move``.
+    """Return the ids of learned photos by their files, for ``remove`` and ``move``.
 
     Parameters
     ----------
     model : Recognizer
         The model.
     photos : photos
-        As for ``learn``, told by their bytes: where a file lies, and its name, do not matter. A part of a
-        photo is a photo of its own.
+        As for ``learn``. Files are compared by their bytes, not by path or name. A part of a photo is a separate
+        photo.
 
     Returns
     -------
     list of str
-        Ids, such as ``p17``; several of a file that several classes have.
+        Ids, such as ``p17``; several for a file that is in several classes.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def learn_seen(
     fingerprint: str | None = None,
     add: bool = False,
 ) -> LearnReport:
-    """Learn a class from photos that this model's backbone has seen already, as the service does.
+    """Learn a class from photos with features of this model's backbone, as the service does.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def learn_seen(
     name : str
         Name of the class.
     photos : sequence of PhotoRecord
-        The photos with their features and what is kept of them; they are stored as they are given.
+        The photos with their features and pictures; they are stored as given.
     fingerprint : str, optional
         Fingerprint of the backbone that made the features.
     add : bool
@@ -249,7 +249,7 @@ def learn_seen(
     Returns
     -------
     LearnReport
-        What was seen while the class was learned.
+        What was found while the class was learned.
 
     Raises
     ------
@@ -275,14 +275,14 @@ def learn_seen(
 def correct_seen(
     model: Recognizer, photos: Sequence[PhotoRecord], name: str, *, fingerprint: str | None = None
 ) -> PhotoChange:
-    """Say what photos show that this model's backbone has seen already, as the service does.
+    """Say what photos with features of this model's backbone show, as the service does.
 
     Parameters
     ----------
     model : Recognizer
         The model.
     photos : sequence of PhotoRecord
-        The photos with their features and what is kept of them.
+        The photos with their features and pictures.
     name : str
         As in ``correct``.
     fingerprint : str, optional

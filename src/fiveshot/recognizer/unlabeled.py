@@ -164,7 +164,7 @@ def sort_photos(
     # Photos of a folder are remembered by folder, and listed again at the end.
     folder = Path(photos) if isinstance(photos, str | Path) and Path(photos).is_dir() else None
     with closing(KeptVectors.of(embedder)) if resume else nullcontext() as kept:
-        seen, bad = _looked_at(embedder, gathered, kept, progress)
+        seen, bad = _compute_missing(embedder, gathered, kept, progress)
         names = {gathered[place].name: photo.sha256 for place, photo in seen}
         since = kept.since(str(folder.resolve()), names) if kept is not None and folder is not None else None
     return replace(_sorted(snapshot, gathered, seen, bad), since=since, meanwhile=_meanwhile(gathered, folder))
@@ -215,7 +215,7 @@ def sort_features(model: Recognizer, X: ArrayLike, *, photos: Sequence[str] | No
 Seen = list[tuple[int, PhotoRecord]]  # positions among the photos
 
 
-def _looked_at(
+def _compute_missing(
     embedder: Embedder, photos: Sequence[Photo], kept: KeptVectors | None, progress: Progress | None
 ) -> tuple[Seen, list[BadImage]]:
     seen: Seen = []
@@ -226,17 +226,17 @@ def _looked_at(
         refused = {one.name for one in bad}
         left = [place for place in places if place not in known and photos[place].name not in refused]
 
-        def told(done: int, _: int, before: int = start + len(places) - len(left)) -> None:
+        def report(done: int, _: int, before: int = start + len(places) - len(left)) -> None:
             if progress is not None:
                 progress(before + done, len(photos))
 
-        found = records_or_bad(embedder, [photos[place] for place in left], progress=told) if left else []
+        found = records_or_bad(embedder, [photos[place] for place in left], progress=report) if left else []
         fresh = [(place, one) for place, one in zip(left, found, strict=True) if isinstance(one, PhotoRecord)]
         bad += [one for one in found if isinstance(one, BadImage)]
         if kept is not None:
             kept.keep(photo for _, photo in fresh)
         seen += sorted([*known.items(), *fresh], key=lambda one: one[0])
-        told(len(left), 0)
+        report(len(left), 0)
     return seen, bad
 
 

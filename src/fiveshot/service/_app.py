@@ -115,7 +115,7 @@ async def _keep_up(engine: Engine) -> None:
     """Load the model while the service already answers, then follow the changes of other processes."""
     now = asyncio.get_running_loop().time
     due = now() + SETTLE  # opening the model has just tried to erase them
-    told = ""  # log each problem once, not at every try
+    logged = ""  # log each problem once, not at every try
     while True:
         problem = ""
         try:
@@ -125,11 +125,11 @@ async def _keep_up(engine: Engine) -> None:
                 await engine.settle()
         except FiveshotError as error:
             problem = str(error)
-            if problem != told:
+            if problem != logged:
                 log.warning("%s", problem)
         except Exception as error:
             problem = repr(error)
-            if problem != told:
+            if problem != logged:
                 log.exception("the model cannot be read")
-        told = problem
+        logged = problem
         await asyncio.sleep(engine.settings.refresh)

@@ -24,7 +24,7 @@ from fiveshot.recognizer import (
     Recognizer,
     Snapshot,
     correct_seen,
-    database_look,
+    database_state,
     erase_pending,
     learn_seen,
     photo_id,
@@ -156,7 +156,7 @@ class Engine:
     def _reopen(self, lost: LostModelError) -> None:
         """Open the model that is at the path now, as soon as it is complete: copying may still be in progress."""
         path = self.recognizer.path
-        seen, self._copy_seen = self._copy_seen, database_look(path)
+        seen, self._copy_seen = self._copy_seen, database_state(path)
         if lost.is_gone or seen != self._copy_seen:
             raise lost
         try:
@@ -194,7 +194,7 @@ class Engine:
         if not len(self.serving.snapshot.memory.labels):
             raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
         with self._photos.work_on(len(uploads)):
-            seen, bad = await self._photos.looked_at(embedder, uploads, strict=not skip_bad)
+            seen, bad = await self._photos.records(embedder, uploads, strict=not skip_bad)
             if not seen:
                 raise bad_photos(bad, len(uploads))
             serving = self.serving
@@ -213,7 +213,7 @@ class Engine:
         """
         serving = self.serving
         with self._photos.work_on(len(uploads)):
-            seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
+            seen, _ = await self._photos.records(serving.embedder, uploads, serving.snapshot.manifest.options)
             return await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
 
     async def seen(self, uploads: Sequence[Photo]) -> tuple[list[PhotoRecord], list[BadImage]]:
@@ -221,7 +221,7 @@ class Engine:
         serving = self.serving
         keep = replace(serving.snapshot.manifest.options, thumbnails=True)  # to show them in the meantime
         with self._photos.work_on(len(uploads)):
-            good, bad = await self._photos.looked_at(serving.embedder, uploads, keep, strict=False)
+            good, bad = await self._photos.records(serving.embedder, uploads, keep, strict=False)
         self.metrics.photos.labels("sort").inc(len(good))
         return good, bad
 
@@ -299,7 +299,7 @@ class Engine:
         """Say what photos show, a class or none of these: they are learned, or moved from their class."""
         serving = self.serving
         with self._photos.work_on(len(uploads)):
-            seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
+            seen, _ = await self._photos.records(serving.embedder, uploads, serving.snapshot.manifest.options)
             made_by = serving.embedder.fingerprint
             reply = await self.change_photos(lambda model: correct_seen(model, seen, name, fingerprint=made_by))
         self.metrics.photos.labels("learn").inc(len(reply.ids))

@@ -65,7 +65,7 @@ class PhotoPipeline:
             pending.give_back(client, counted)
             self._metrics.pending.set(pending.held)
 
-    async def looked_at(
+    async def records(
         self, embedder: Embedder, photos: Sequence[Photo], keep: Options = NOTHING_KEPT, *, strict: bool = True
     ) -> tuple[list[PhotoRecord], list[BadImage]]:
         """Decode photos and compute their features; also return the photos that cannot be used.

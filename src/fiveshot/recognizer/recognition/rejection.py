@@ -303,12 +303,12 @@ def leave_out(head: Scorer, memory: Memory, photos: KnownPhotos, negatives: Floa
         return plain
     strange = np.asarray(head.familiarity(negatives), dtype=np.float64)
     strange_standing = _standing_of_strangers(head, negatives)
-    if len(negatives) > 1 and _told(standing, strange_standing) < _told(familiar, strange) - CLEARLY:
+    if len(negatives) > 1 and _separation(standing, strange_standing) < _separation(familiar, strange) - CLEARLY:
         return replace(plain, strange=strange)
     return LeftOut(plain.counts, familiar, strange, standing, strange_standing)
 
 
-def _told(known: Values, unknown: Values) -> float:
+def _separation(known: Values, unknown: Values) -> float:
     """Return how often a known photo is more familiar than an unknown one."""
     below = np.searchsorted(np.sort(unknown), known)
     return float(below.mean()) / len(unknown)

@@ -114,7 +114,7 @@ def publish(
             temporary.write_text(card, encoding="utf-8")
         return str(place.folder)
     hub = import_extra("huggingface_hub", extra="hub")
-    with _told(place):
+    with _hub_errors(place):
         api = hub.HfApi(token=token, library_name="fiveshot", library_version=__version__)
         api.create_repo(place.repository, private=private, exist_ok=True)
         added = [hub.CommitOperationAdd(MODEL_FILE, str(portable)), hub.CommitOperationAdd(CARD, card.encode())]
@@ -132,7 +132,7 @@ def fetch(place: Place, *, revision: str | None = None, token: str | None = None
             raise StorageError(f"there is no {MODEL_FILE} in {place.folder}", code="not_found")
         return file
     hub = import_extra("huggingface_hub", extra="hub")
-    with _told(place):
+    with _hub_errors(place):
         return Path(
             hub.hf_hub_download(
                 place.repository,
@@ -159,7 +159,7 @@ def kept_copy(file: Path) -> Path:
 
 
 @contextmanager
-def _told(place: Place) -> Iterator[None]:
+def _hub_errors(place: Place) -> Iterator[None]:
     """Turn the hub's errors into ours, each with a way out."""
     try:
         yield

@@ -240,7 +240,7 @@ def _is_full(path: Path, error: sqlite3.Error) -> bool:
 def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
     # A reader of a write-ahead log needs the log's index next to it. The database is opened as unchanging only if
     # no index can be written and no log holds changes.
-    look, file = look_of(path), file_number(path)
+    look, file = file_state(path), file_number(path)
     settled = not look[-1]
     modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
     for mode in modes:
@@ -282,7 +282,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {setting}")
 
 
-def look_of(path: Path) -> tuple[int, ...]:
+def file_state(path: Path) -> tuple[int, ...]:
     """Return values that change with the database: number, size and time of its file, and the size of its log."""
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -330,7 +330,7 @@ class ModelConnection(sqlite3.Connection):
 
     def is_outdated(self) -> bool:
         """Return whether a database that is read without a lock was changed; the data may be inconsistent."""
-        return self.look is not None and look_of(self.path) != self.look
+        return self.look is not None and file_state(self.path) != self.look
 
     def require_in_place(self, folder: Path) -> None:
         """Refuse a database that was removed, moved or replaced since it was opened."""
