@@ -1,4 +1,4 @@
-"""What noise in a class mean does to distances and lengths, beside formulas (docs/explanation/default-head.md).
+"""Simulate how noise in a class mean changes distances and lengths (docs/explanation/default-head.md).
 
 Gaussian classes in 128 dimensions whose two covariances are known: B between class means, Σ within classes. The
 covariance in use is estimated from base classes and shrunk by the code of the default head, so the formulas are

@@ -1,4 +1,4 @@
-"""The default head beside other heads on the same draws: accuracy, or time and memory beside C-RanPAC (--cost).
+"""Compare the default head with other heads on the same draws: accuracy, or time and memory (--cost).
 
 Accuracies are means over the draws; in brackets is what the default head has more, draw by draw, with its 95 %
 interval (Student's paired t). Heads with random features have their own number of them: C-RanPAC the paper's

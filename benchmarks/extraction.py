@@ -1,4 +1,4 @@
-"""End-to-end extraction from JPEG files beside the bare forward pass, in one run.
+"""Compare extraction from JPEG files with the forward pass alone, in one run.
 
 JPEGs of 500 px, about 100 kB each, are written into a temporary folder: CUB-200 photographs where they lie beside
 the checkout, else seeded drawings; both with noise, because enlarged or drawn pictures are too easy to decode.

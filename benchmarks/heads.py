@@ -1,4 +1,4 @@
-"""Time and memory of every head beside a plain transcription of the published procedure, in one run.
+"""Compare time and memory of every head with a plain version of the published procedure, in one run.
 
 CUB-200 big start on synthetic 768-d features: 100 base classes × 30, ten sessions of 10 classes × 5 shots, 5,794
 test vectors scored after every session. Each measurement is a process of its own, so that peak memory is its own;

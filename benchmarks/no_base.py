@@ -1,10 +1,11 @@
-"""No base, few classes, few photos: the default head beside scikit-learn's classifiers on the same features.
+"""No base, few classes, few photos: compare the default head with scikit-learn's classifiers.
 
     python benchmarks/no_base.py cub200=embedded:cub200 cifar100=cifar100.npz --kept baselines.json
 
-A cell is so many classes known from so many photos each. Every draw takes other classes and other official
-training photos, and asks about official test photos. An .npz of CIFAR-100 images is extracted first, 20 training
-and 30 test images of a class, into the cache of ``fiveshot extract``. ``--kept`` keeps the figures of the others.
+A cell of the table is a number of classes and a number of photos of each class. Every draw takes other classes and
+other official training photos, and asks about official test photos. An .npz of CIFAR-100 images is extracted
+first, 20 training and 30 test images of a class, into the cache of ``fiveshot extract``. ``--kept`` keeps the
+figures of the others.
 
 The others have scikit-learn's settings and the features as they are. The nearest mean is shown plain and
 centered, LDA with scikit-learn's own choice of shrinkage (from five photos on) and with Ledoit and Wolf's of all

@@ -1,4 +1,4 @@
-"""The heads beside the published code itself: the same features, the same sessions; answers and time compared.
+"""Compare the heads with the published code on the same features and sessions: answers and time.
 
 CHECKOUT is a clone of https://github.com/dipamgoswami/FSCIL-Calibration (MIT), which stays as it is: its learners
 are imported, and vectors take the place of its backbone and of its loaders, so that neither counts.

@@ -1,6 +1,6 @@
-"""Where benchmarks and tuning are logged on request: CSV and TensorBoard.
+"""Loggers for benchmarks and tuning: CSV and TensorBoard.
 
-A logger is opened from ``KIND=PLACE``. It begins a run and is told values by step; all stays on this machine.
+A logger is opened from ``KIND=PLACE``. It starts a run and logs values by step; all data stay on this machine.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
 
-Log = Callable[[int, Mapping[str, float | None]], None]  # step, values; what is None was not measured
+Log = Callable[[int, Mapping[str, float | None]], None]  # step, values; None means not measured
 COLUMNS = ("run", "kind", "step", "name", "value")
 
 
 class RunLogger(Protocol):
-    """What every logger can do.
+    """The interface of all loggers.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class RunLogger(Protocol):
     """
 
     def run(self, name: str, parameters: Mapping[str, Any]) -> AbstractContextManager[Log]:
-        """Begin a run; the function that is handed out logs values until the block ends."""
+        """Start a run; the returned function logs values until the block ends."""
 
 
 class CSVLogger:
@@ -60,13 +60,13 @@ class CSVLogger:
 
             def log(step: int, values: Mapping[str, float | None]) -> None:
                 writer.writerows((name, "value", step, key, value) for key, value in _known(values).items())
-                file.flush()  # what is there can be read while a long run goes on
+                file.flush()  # so that the file can be read during a long run
 
             yield log
 
 
 class TensorBoardLogger:
-    """Writes an event file for each run, in a folder of its name."""
+    """Writes an event file for each run, in a folder with the run's name."""
 
     def __init__(self, place: Path) -> None:
         self._summary = import_extra("tensorboard.summary", extra="tensorboard")
@@ -78,7 +78,7 @@ class TensorBoardLogger:
         folder = self.place / name
         with _told(folder):
             writer = self._summary.Writer(str(folder))
-            # The parameters in a file beside: event files have scalars and pictures.
+            # Parameters go to a separate file, because event files hold only scalars and pictures.
             (folder / "parameters.json").write_text(json.dumps(_plain(parameters), indent=1), encoding="utf-8")
 
             def log(step: int, values: Mapping[str, float | None]) -> None:
@@ -104,7 +104,7 @@ class Loggers:
     Parameters
     ----------
     places : sequence of str or RunLogger
-        Of the form ``KIND=PLACE``, or loggers of your own; none logs nothing.
+        Texts of the form ``KIND=PLACE``, or your own loggers; an empty sequence logs nothing.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class Loggers:
 
     @contextmanager
     def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
-        """Begin a run in every logger."""
+        """Start a run in every logger."""
         with ExitStack() as stack:
             logs = [stack.enter_context(logger.run(name, parameters)) for logger in self._loggers]
 
@@ -159,7 +159,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters under dotted names, with values that every logger takes."""
+    """Return parameters under dotted names, with values that every logger accepts."""
     pairs = flat(values).items()
     return {key: value if isinstance(value, str | int | float | bool) else str(value) for key, value in pairs}
 
@@ -170,7 +170,7 @@ def _known(values: Mapping[str, float | None]) -> dict[str, float]:
 
 @contextmanager
 def _told(place: Path) -> Iterator[None]:
-    """Say which log could not be written."""
+    """Name the log in the error if it cannot be written."""
     from fiveshot.storage import attempting  # here, because it brings NumPy
 
     with attempting(f"log to {place}", hint="choose another --log"):

@@ -147,7 +147,7 @@ def test_sessions_that_contradict_each_other_are_refused(run, message):
         (lambda: a_last([]), "between 0 and 1"),
         (lambda: a_inc([0.5, 70.2]), "between 0 and 1"),
         (lambda: forgetting([[1.0, 0.5]]), "square"),
-        (lambda: forgetting([[np.nan]]), "no value for a session"),
+        (lambda: forgetting([[np.nan]]), "no value for a learned session"),
     ],
 )
 def test_unusable_values_are_refused(call, message):

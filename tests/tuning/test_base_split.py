@@ -53,7 +53,7 @@ def test_only_classes_with_enough_images_are_played_as_new() -> None:
 
 
 def test_two_classes_are_too_few_to_leave_one_out() -> None:
-    with pytest.raises(InputError, match="too few to play some as new ones"):
+    with pytest.raises(InputError, match="too few to treat some as new ones"):
         class_folds(np.repeat([0, 1], 9), share=0.5, folds=1, least_images=6, seed=0)
 
 

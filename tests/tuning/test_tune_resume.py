@@ -173,7 +173,7 @@ def stopped(make_backbone: Callable[[], Backbone], split: ImageSplit, quick: Tun
 def test_a_checkpoint_of_another_recipe_is_refused(
     backbone: Backbone, split: ImageSplit, quick: TuneRecipe, stopped: Path
 ) -> None:
-    with pytest.raises(InputError, match=r"another run: recipe lr is 0.005 there and 0.001 here\. Go on with"):
+    with pytest.raises(InputError, match=r"another run: recipe lr is 0.005 there and 0.001 here\. Use the same"):
         tune(backbone, split, recipe=quick.replace(lr=1e-3), out=stopped, resume=True)
 
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_with_something_missing_is_damaged(
     ]
     for tensors, meta in damages:
         write_tensors(path, tensors, kind="tuning checkpoint", version=1, meta=meta)
-        with pytest.raises(StorageError, match=r"tuning\.safetensors is damaged .*start afresh without resume"):
+        with pytest.raises(StorageError, match=r"tuning\.safetensors is damaged .*start again without resume"):
             tune(make_backbone(), split, recipe=quick, out=stopped, resume=True)
 
 

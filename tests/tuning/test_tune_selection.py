@@ -115,14 +115,14 @@ def test_held_out_images_choose_the_epoch_whose_adapters_are_kept(
 
 
 def test_held_out_images_must_be_held_out(backbone: Backbone, birds: ImageSplit, quick: TuneRecipe) -> None:
-    with pytest.raises(InputError, match="needs some"):
+    with pytest.raises(InputError, match="needs held-out images"):
         tune(backbone, birds, recipe=quick, selection="held-out-images", held_out=0.0)
 
 
 def test_classes_too_small_to_be_played_as_new_are_refused(
     backbone: Backbone, make_split: Callable[..., ImageSplit], quick: TuneRecipe, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="too few to play some as new ones"):
+    with pytest.raises(InputError, match="too few to treat some as new ones"):
         tune(
             backbone, make_split(4, 5), recipe=quick, selection="few-shot-classes", out=tmp_path / "a.safetensors"
         )

@@ -24,7 +24,7 @@ class OldNewAccuracy(NamedTuple):
     Attributes
     ----------
     old, new : float or None
-        The accuracy on old and on new classes; None where there is no test sample to measure it on.
+        The accuracy on old and on new classes; None if there are no test samples.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class BaseNewConfusion:
 
 
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Return the fraction of samples whose predicted label is the true one.
+    """Return the fraction of samples with the right label.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def per_class_accuracy(
     y_true, y_pred : array-like of shape (n_samples,)
         True and predicted labels.
     classes : iterable of labels
-        The classes to look at.
+        The classes.
 
     Returns
     -------
@@ -311,16 +311,16 @@ def expected_calibration_error(probabilities: ArrayLike, y_true: ArrayLike, bins
 
 @dataclass(frozen=True)
 class GeneralizedAccuracy:
-    """Accuracy as a function of how much the base session counts.
+    """Accuracy as a function of the weight of the base session.
 
     Attributes
     ----------
     weights : tuple of float
-        Weights of the base session, from 0 to its classes per later session's classes.
+        Weights of the base session, from 0 to the ratio of its classes to those of a later session.
     values : tuple of float
         The accuracy at each weight, averaged over all sessions.
     area : float
-        The area under them, divided by the largest weight: gAcc.
+        The area under the curve, divided by the largest weight: gAcc.
 
     Examples
     --------
@@ -340,7 +340,7 @@ def generalized_accuracy(matrix: ArrayLike, ratio: float) -> GeneralizedAccuracy
     """Return gAcc, the generalized average accuracy of Tang et al. (ECCV 2024), with its curve.
 
     After session t, with weight α on the base session, it is (α R[t, 0] + R[t, 1] + ... + R[t, t]) / (α + t):
-    every later session counts alike. This is averaged over all sessions, session 0 among them (it counts 0 at
+    every later session has the same weight. This is averaged over all sessions, including session 0 (it is 0 at
     α = 0, as in the authors' code), and integrated over α from 0 to ``ratio`` by the trapezoid rule in steps of 1.
 
     Parameters
@@ -358,7 +358,7 @@ def generalized_accuracy(matrix: ArrayLike, ratio: float) -> GeneralizedAccuracy
     Raises
     ------
     InputError
-        If the matrix lacks a value, has one session alone, or the ratio is not positive.
+        If the matrix lacks a value or has only one session, or the ratio is not positive.
 
     Examples
     --------
@@ -385,7 +385,7 @@ def checked_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
     if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) == 0:
         raise InputError(f"an accuracy matrix is square with at least one session, not of shape {table.shape}")
     if np.isnan(table[np.tril_indices(len(table))]).any():
-        raise InputError("the accuracy matrix has no value for a session that had been learned")
+        raise InputError("the accuracy matrix has no value for a learned session")
     return table
 
 
@@ -418,7 +418,7 @@ def trade_off(scores: ArrayLike, y_true: ArrayLike, new: ArrayLike) -> TradeOff:
 
     A number is added to the scores of all new classes. From minus to plus infinity, accuracy on base classes falls
     from its best (no new class is a candidate) to 0, and that on new classes rises from 0 to its best. The area
-    does not depend on how far a classifier leans to either side, which A_HM and A_last do.
+    does not depend on a classifier's preference for one side; A_HM and A_last do.
 
     Parameters
     ----------
@@ -459,7 +459,7 @@ def trade_off(scores: ArrayLike, y_true: ArrayLike, new: ArrayLike) -> TradeOff:
     order = np.argsort(margin, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(margin[order])), len(order) - 1)  # equal margins turn together
     base, gained = (_turned(winners[kind] == y, of_new == kind, order, ends) for kind in (False, True))
-    base = base[-1] - base  # what has not turned yet
+    base = base[-1] - base  # answers that are still a base class
     area = float((-np.diff(base) * (gained[1:] + gained[:-1]) / 2).sum())
     levels = np.linspace(0, base[0], LEVELS)
     reached, best = np.unique(base[::-1], return_index=True)  # at one accuracy on base classes, the best

@@ -30,7 +30,7 @@ class SessionPredictions:
     Parameters
     ----------
     classes : tuple of labels
-        The classes that this session introduced.
+        The new classes of this session.
     y_true, y_pred : ndarray of shape (n_test,)
         True and predicted labels.
 
@@ -64,12 +64,12 @@ class SessionPredictions:
 
 @dataclass(frozen=True)
 class Forgetting:
-    """How much the classes of each session lost since they were known best.
+    """How much accuracy the classes of each session lost since their best session.
 
     Attributes
     ----------
     per_session : tuple of float
-        One value for every session but the last.
+        One value for every session except the last.
     mean : float or None
         Their mean; None when there is only one session.
 
@@ -88,7 +88,7 @@ class Forgetting:
 
 @dataclass(frozen=True)
 class SessionMetrics:
-    """What is measured after one session.
+    """Measures after one session.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class SessionMetrics:
     accuracy : float
         On all classes seen so far.
     a_old, a_new, a_hm : float or None
-        ``a_old`` and ``a_hm`` are None for session 0: nothing is old then (the published code writes 0 there).
+        ``a_old`` and ``a_hm`` are None for session 0, which has no old classes (the published code writes 0).
 
     Examples
     --------
@@ -117,7 +117,7 @@ class SessionMetrics:
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """What is measured over a whole run; fractions, unrounded.
+    """Measures of a whole run, as unrounded fractions.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class RunMetrics:
     matrix : tuple of tuple of float
         ``matrix[i][j]`` is the accuracy after session i on the classes of session j, for j <= i.
     forgetting : Forgetting
-        What each session's classes lost.
+        The forgetting of each session's classes.
     g_acc : float or None
         :func:`generalized_accuracy`, its area; None when there is only one session.
     confusion : BaseNewConfusion
@@ -209,7 +209,7 @@ def run_metrics(predictions: Sequence[SessionPredictions]) -> RunMetrics:
     Raises
     ------
     InputError
-        If a class comes twice, or a session is tested on classes that have not come yet.
+        If a class is introduced twice, or a session is tested on later classes.
 
     Examples
     --------
@@ -363,7 +363,7 @@ def mean_std(values: Iterable[float]) -> Spread:
     Returns
     -------
     Spread
-        With one value the deviation is None: zero would claim that seeds make no difference.
+        With one value the deviation is None, not zero, because it is unknown.
 
     Raises
     ------
@@ -392,7 +392,7 @@ def _session_metrics(number: int, part: SessionPredictions) -> SessionMetrics:
 
 
 def _g_acc(matrix: NDArray[np.float64], predictions: Sequence[SessionPredictions]) -> float | None:
-    """Return the area of gAcc, whose base session counts as much as its classes at most."""
+    """Return the area of gAcc; the largest weight of the base session is its ratio of classes."""
     if len(predictions) == 1:
         return None
     later = [len(part.classes) for part in predictions[1:]]
@@ -407,7 +407,7 @@ def _per_class(last: SessionPredictions, classes: list[Any]) -> tuple[tuple[Any,
 
 
 def _check_sequence(predictions: Sequence[SessionPredictions]) -> None:
-    """Require sessions that only add classes, and test samples of every session so far and of no other."""
+    """Require that sessions only add classes, and are tested on all sessions so far and no others."""
     if not predictions:
         raise InputError("no sessions to measure")
     seen: set[Any] = set()

@@ -1,4 +1,4 @@
-"""How sure a figure is: intervals over draws, and tests of two heads on the same draws or the same images."""
+"""Confidence intervals over draws, and paired tests of two heads on the same draws or the same images."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class PairedDifference:
     Attributes
     ----------
     mean : float
-        The first less the second.
+        The first minus the second.
     low, high : float or None
-        Ends of the 95 % interval; None where there is nothing to estimate it from.
+        Ends of the 95 % interval; None if it cannot be estimated.
     p : float or None
-        Probability of so large a difference, in either direction, if there were none.
+        Probability of a difference at least this large, in either direction, if there is no true difference.
     n : int
-        Pairs that were compared.
+        Number of pairs.
     over : {"draws", "images"}
         What varied between the pairs.
 
@@ -57,12 +57,12 @@ def mean_interval(spread: Spread, confidence: float = CONFIDENCE) -> tuple[float
     spread : Spread
         Mean, deviation and number of the values.
     confidence : float
-        How often such intervals contain the true mean.
+        Share of such intervals that contain the true mean.
 
     Returns
     -------
     tuple of float or None
-        Its ends; None where there is one value.
+        Its ends; None for a single value.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def mean_interval(spread: Spread, confidence: float = CONFIDENCE) -> tuple[float
     >>> round(low, 3), round(high, 3)
     (0.352, 0.848)
     """
-    from scipy.special import stdtrit  # here, because a command that measures nothing would wait for it
+    from scipy.special import stdtrit  # a slow import that few commands need
 
     if spread.std is None:
         return None
@@ -90,12 +90,12 @@ def paired_difference(first: Iterable[float], second: Iterable[float]) -> Paired
     Returns
     -------
     PairedDifference
-        With one draw there is a difference alone.
+        With one draw it has no interval and no p.
 
     Raises
     ------
     InputError
-        If the numbers of values differ, or there is none.
+        If the numbers of values differ, or there are none.
 
     Examples
     --------
@@ -137,9 +137,9 @@ def resampled_measures(
     y_true : array-like of shape (n_test,)
         True labels.
     predictions : array-like of shape (n_sessions, n_test)
-        Predicted labels after each session; of a sample whose class has not come yet, anything.
+        Predicted labels after each session; samples of later classes are ignored.
     session_classes : sequence of sequence of labels
-        The classes that each session introduced.
+        The new classes of each session.
     rng : numpy.random.Generator
         Draws the resamples.
     resamples : int
@@ -148,7 +148,7 @@ def resampled_measures(
     Returns
     -------
     dict of str to ndarray of shape (resamples,)
-        ``a_last``, ``a_inc`` and, where there are later sessions, ``a_hm_mean``.
+        ``a_last``, ``a_inc`` and, if there are later sessions, ``a_hm_mean``.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def resampled_difference(difference: float, resampled: NDArray[np.float64], n: i
 
 
 def resampled_interval(resampled: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
-    """Return the outer quantiles of what was measured on resamples; where nothing could be, NaN, is left out.
+    """Return the outer quantiles of measures on resamples; NaN values are ignored.
 
     >>> [round(end, 3) for end in resampled_interval(np.linspace(0, 1, 1001))]
     [0.025, 0.975]
@@ -215,7 +215,7 @@ def resampled_interval(resampled: Sequence[float] | NDArray[np.float64]) -> tupl
 
 
 def _resampled(groups: NDArray[Any], rng: np.random.Generator, resamples: int) -> NDArray[np.float32]:
-    """Return how often each sample is in each resample, which has as many of every group as there are."""
+    """Return how often each sample is in each resample; the size of every group stays the same."""
     weights = np.zeros((resamples, len(groups)), dtype=np.float32)
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
@@ -229,7 +229,7 @@ def _shares(
     weights: NDArray[np.float32], right: NDArray[np.bool_], part: NDArray[np.bool_]
 ) -> NDArray[np.float64]:  # (resamples, sessions)
     """Return the accuracy of each resample after each session, on the samples of a part."""
-    # Resampling within sessions leaves the number of samples of any sessions as it is.
+    # Resampling within sessions does not change the number of samples of a session.
     counts: NDArray[np.float32] = weights @ (right & part).T.astype(np.float32)
     shares: NDArray[np.float64] = counts / part.sum(axis=1, dtype=np.float64)
     return shares

@@ -1,6 +1,6 @@
 """First-task tuning: AdaptFormer adapters trained on the base classes, the backbone frozen.
 
-Recipes and results can be read without PyTorch. What trains is imported when it is asked for.
+Recipes and results can be read without PyTorch. Names that train are imported on first use.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
     "tune",
 ]
 
-# Loaded when first asked for: they need PyTorch.
+# Loaded on first use: they need PyTorch.
 _MODULES = ("execution", "material", "_run", "first_task")
 _FOR_PACKAGES = [
     "HeldOut",
@@ -58,7 +58,7 @@ _FOR_PACKAGES = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("create_tuned", "retune"):  # they refuse what does not fit before PyTorch is asked for
+    if name in ("create_tuned", "retune"):  # they check their arguments before PyTorch is needed
         return imported_name(__name__, ("models",), name, __all__)
     names = [*__all__, *_FOR_PACKAGES]
     if name in names:

@@ -1,4 +1,4 @@
-"""Crops of pictures, resized on the device where they lie: what tuning shows to a network.
+"""Crop and resize pictures on their device, as input for tuning.
 
 Resizing is linear and separable: out = A · crop · Bᵀ, where row i of A holds the filter's weights of output row i.
 It is two batched products with whole matrices. The filters, their widening when an image is made smaller
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def padded(length: int) -> int:
-    """Return the next multiple of 16: a GPU reads and multiplies such matrices faster.
+    """Return the next multiple of 16, because a GPU multiplies such matrices faster.
 
     >>> padded(500), padded(512)
     (512, 512)
@@ -25,7 +25,7 @@ def padded(length: int) -> int:
 
 
 def exact_levels(device: torch.device) -> torch.dtype:
-    """Return a number format that has all gray levels, and in which products are fast."""
+    """Return a number format with exact gray levels and fast products."""
     return torch.float16 if device.type == "cuda" else torch.float32
 
 
@@ -53,7 +53,7 @@ FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {  # with the rad
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Where the output's pixels lie along one axis of each image, in input pixels, and what they may see."""
+    """Positions of the output pixels along one axis of each image, in input pixels, and what they may read."""
 
     start: Tensor  # (n,), the output's edge
     step: Tensor  # (n,), length of an output pixel
@@ -78,13 +78,13 @@ class Axis:
 
 
 def crop_axis(start: Tensor, length: Tensor, *, size: int, extent: int) -> Axis:
-    """Return the axis of a crop that is cut out first and resized then: nothing beyond its edge counts."""
+    """Return the axis of a crop that is cut out and then resized; pixels outside the crop do not count."""
     start, length = start.float(), length.float()
     return Axis(start, length / size, start, start + length, start, extent)
 
 
 def center_axis(length: Tensor, resized: Tensor, *, size: int, interpolation: str, extent: int) -> Axis:
-    """Return the axis of an image of ``length`` resized as a whole and cropped in the middle then."""
+    """Return the axis of an image of ``length`` that is resized as a whole and then cropped in the middle."""
     step = length.float() / resized.float()
     # torchvision's CenterCrop rounds half to even, so does torch.
     start = torch.round((resized - size) / 2.0) * step
@@ -94,7 +94,7 @@ def center_axis(length: Tensor, resized: Tensor, *, size: int, interpolation: st
 
 
 def center_extent(length: int, resized: int, *, size: int, interpolation: str) -> int:
-    """Return how many pixels of an axis a center crop of ``size`` looks at, at most."""
+    """Return the largest number of pixels of an axis that a center crop of ``size`` reads."""
     step = length / resized
     radius = FILTERS[interpolation][1] * max(step, 1.0)
     return min(length, math.ceil(size * step + 2 * radius) + 2)
@@ -105,7 +105,7 @@ def resample(
 ) -> Tensor:  # (n, 3, height, width), 0..255 in float32
     """Apply the matrices (n, height, extent_y) and (n, width, extent_x) to uint8 windows (n, y, x, 3)."""
     n, tall, wide, channels = windows.shape
-    # The colors of a row lie one after the other, so that both steps are one product for each window.
+    # The colors of a row are adjacent, so that both steps are one product for each window.
     lines = windows.permute(0, 1, 3, 2).to(vertical.dtype).reshape(n, tall, channels * wide)
     rows = torch.bmm(vertical, lines).view(n, -1, wide)
     views = torch.bmm(rows, horizontal.mT).view(n, vertical.shape[1], channels, -1).permute(0, 2, 1, 3)

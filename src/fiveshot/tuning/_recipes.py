@@ -1,4 +1,4 @@
-"""How adapters are tuned: every value in one frozen place, two named recipes, and values as people type them."""
+"""Recipes of tuning: all values in one frozen dataclass, two named recipes, and parsing of ``key=value``."""
 
 from __future__ import annotations
 
@@ -49,43 +49,43 @@ class TuneRecipe:
     Parameters
     ----------
     optimizer : {"adamw", "sgd"}
-        What changes the weights.
+        The optimizer.
     lr : float
-        Learning rate at the start.
+        Initial learning rate.
     momentum : float
-        Of SGD; AdamW keeps its own.
+        Momentum of SGD; AdamW uses its own.
     weight_decay : float
-        Pull of every trained weight towards 0.
+        Weight decay of all trained weights.
     batch_size : int
-        Images in a step, over all processes together.
+        Images in a step, for all processes together.
     epochs : int
         How often each image is shown.
     schedule : {"cosine", "cosine-per-epoch"}
-        Whether the rate falls with every step or with every epoch; it reaches 0 at the end of the last.
+        Whether the rate falls with every step or with every epoch; it reaches 0 at the end of the last epoch.
     bottleneck, scale, dropout : int, float, float
         Of the adapters: hidden units, factor of their output, and share of inputs left out in training.
     head_scale : float
-        What cosines are multiplied with before the softmax.
+        Factor of the cosines before the softmax.
     head_scale_learnable : bool
         Whether that factor is trained too.
     classifier_start : {"random", "means"}
-        Weights that the temporary classifier starts with: drawn at random, or the mean of each class's features.
-        From the means, training need not move the features towards random directions first.
+        Initial weights of the temporary classifier: random, or the mean of each class's features. With the means,
+        training does not first move the features towards random directions.
     margin : float
-        What is subtracted from the cosine of the right class before the softmax, so that it must lead by that.
+        Subtracted from the cosine of the right class before the softmax, so that it must lead by this margin.
     label_smoothing : float
         Share of the target that is spread over all classes.
     crop_scale : pair of float, optional
-        Range of a random crop's share of the area; the preprocessing's own unless given.
+        Range of a random crop's share of the area; by default that of the preprocessing.
     crop_ratio : pair of float
-        Range of a random crop's width to height.
+        Range of a random crop's ratio of width to height.
     flip : float
         Probability of mirroring an image left and right.
     whole : float
-        Probability of showing the whole image, squeezed to a square, in the place of a random crop: one of the
-        views that features are averaged over.
+        Probability of showing the whole image, squeezed to a square, instead of a random crop. Features are
+        averaged over this view, too.
     seed : int
-        Of everything random.
+        Random seed.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class TuneRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be trained with."""
+        """Refuse invalid values."""
         for name, choices in (
             ("optimizer", Optimizer),
             ("schedule", Schedule),
@@ -135,7 +135,7 @@ class TuneRecipe:
                 object.__setattr__(self, name, _checked_range(name, value))
 
     def replace(self, **changes: Any) -> TuneRecipe:
-        """Return the recipe with some values changed; an unknown name fails and names the nearest one."""
+        """Return the recipe with some values changed; the error for an unknown name suggests the nearest one."""
         known = {field.name for field in fields(self)}
         for name in changes:
             if name not in known:
@@ -212,7 +212,7 @@ def get_recipe(name: str) -> TuneRecipe:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Read one ``key=value`` of the command line into the type that the recipe has for it.
+    """Parse one ``key=value`` of the command line into the recipe's type.
 
     Parameters
     ----------
@@ -222,12 +222,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
     Returns
     -------
     tuple of str and value
-        What :meth:`TuneRecipe.replace` takes.
+        An argument for :meth:`TuneRecipe.replace`.
 
     Raises
     ------
     InputError
-        When the recipe has no such value, or the text cannot be read as one.
+        When the recipe has no such value, or the text cannot be parsed.
 
     Examples
     --------

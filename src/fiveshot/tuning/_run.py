@@ -1,4 +1,4 @@
-"""One training of fresh adapters: figures after every epoch, the choice of one, and the state that is kept."""
+"""One training run of fresh adapters: measures after every epoch, the choice of an epoch, and checkpoints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: its figures, and the adapters of the chosen epoch.
+    """A finished run: its measures, and the adapters of the chosen epoch.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def best(self) -> EpochRecord:
-        """Figures of the chosen epoch."""
+        """Measures of the chosen epoch."""
         return next(record for record in self.history if record.epoch == self.best_epoch)
 
 
@@ -117,7 +117,7 @@ class TuningRun:
         phase: str = "tuning",
         progress: OnProgress | None = None,
     ) -> Run:
-        """Train for the recipe's epochs, or stop after fewer, and put the chosen adapters in place."""
+        """Train for the recipe's epochs, or stop after fewer, and load the chosen adapters."""
         epochs = self.recipe.epochs if epochs is None else epochs
         if keeping is not None and keeping.resume and keeping.path.is_file():
             with damage_reported(keeping.path):
@@ -140,7 +140,7 @@ class TuningRun:
         return self.found
 
     def _note(self, record: EpochRecord) -> None:
-        """Add an epoch's figures and keep its adapters if they are the best so far."""
+        """Add an epoch's measures, and keep its adapters if they are the best so far."""
         found = replace(self.found, history=(*self.found.history, record))
         if not found.adapters or self._score(record) > self._score(found.best):
             state = adapter_state(self.material.backbone.model)
@@ -180,7 +180,7 @@ class TuningRun:
 
 
 def _finished(phase: str, epochs: int, record: EpochRecord, images: int) -> TuneProgress:
-    """Return where a run stands when an epoch is over."""
+    """Return the progress of a run at the end of an epoch."""
     rate = record.images_per_second
     left = (epochs - record.epoch) * images / rate if rate else None
     figures = (record.loss, record.train_accuracy, rate, left)
@@ -202,7 +202,7 @@ def _reporter(phase: str, number: int, epochs: int, progress: OnProgress | None)
 
 @dataclass(frozen=True)
 class Keeping:
-    """Where a run's checkpoint lies, the JSON values that a run must share to go on from it, and whether to."""
+    """A run's checkpoint file, the JSON values that must match to resume from it, and whether to resume."""
 
     path: Path
     bound_to: Mapping[str, Any]
@@ -211,22 +211,22 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The folder with the checkpoints of a tuning, one file for each of its runs; None keeps none."""
+    """The folder with the checkpoints of a tuning, one file for each run; None keeps no checkpoints."""
 
     folder: Path | None
     resume: bool = False
 
     @classmethod
     def beside(cls, folder: str | os.PathLike[str] | None, out: Path | None, *, resume: bool) -> Checkpoints:
-        """Return those in ``folder``, or else in a folder beside the result."""
+        """Return the checkpoints in ``folder``, or else in a folder next to the result."""
         if folder is None and out is None and resume:
-            raise InputError("resume needs checkpoints to go on from", hint="name out or checkpoint_folder")
+            raise InputError("resume needs checkpoints", hint="give out or checkpoint_folder")
         if folder is None and out is not None:
             folder = out.with_name(f"{out.name}.checkpoints")
         return cls(Path(folder) if folder is not None else None, resume)
 
     def keeping(self, name: str, bound_to: Mapping[str, Any]) -> Keeping | None:
-        """Return where the run called ``name`` keeps its checkpoint."""
+        """Return the checkpoint of the run ``name``."""
         if self.folder is None:
             return None
         return Keeping(make_folder(self.folder) / f"{name}.safetensors", {"run": name, **bound_to}, self.resume)
@@ -242,7 +242,7 @@ class Checkpoints:
 
 
 def write_checkpoint(keeping: Keeping, run: Run, state: Mapping[str, Tensor]) -> None:
-    """Write a run as it is after its last epoch, and the trainer's state to go on from there."""
+    """Write the current state of a run and of its trainer, to resume from there."""
     tensors = {f"state:{name}": tensor for name, tensor in state.items()}
     tensors |= {f"best:{name}": tensor for name, tensor in run.adapters.items()}
     meta = {
@@ -255,13 +255,13 @@ def write_checkpoint(keeping: Keeping, run: Run, state: Mapping[str, Tensor]) ->
 
 
 def read_checkpoint(keeping: Keeping) -> tuple[Run, Mapping[str, Tensor]]:
-    """Read what ``write_checkpoint`` wrote, refusing a checkpoint of another run and saying what differs."""
+    """Read a checkpoint; refuse that of another run, with the differences."""
     file = read_tensors(keeping.path, kind=KIND, version=VERSION)
     found, wanted = dict(file.meta["bound_to"]), json.loads(json.dumps(dict(keeping.bound_to)))
     if found != wanted:
         raise InputError(
             f"{keeping.path} is a checkpoint of another run: {'; '.join(_differences(found, wanted))}. "
-            "Go on with the same values, or start afresh without resume"
+            "Use the same values, or start again without resume"
         )
     parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}
     for name, array in file.tensors.items():
@@ -276,19 +276,19 @@ def read_checkpoint(keeping: Keeping) -> tuple[Run, Mapping[str, Tensor]]:
 
 @contextmanager
 def damage_reported(path: Path) -> Iterator[None]:
-    """Report what is missing or of another kind in a checkpoint as damage of its file."""
+    """Report missing or wrong entries of a checkpoint as a damaged file."""
     try:
         yield
     except FiveshotError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
-            f"{path} is damaged ({type(error).__name__}: {error}); start afresh without resume"
+            f"{path} is damaged ({type(error).__name__}: {error}); start again without resume"
         ) from error
 
 
 def data_mark(names: Sequence[str], labels: Sequence[int]) -> str:
-    """Return a digest of which images were trained on, and as what.
+    """Return a digest of the names and labels of the training images.
 
     >>> data_mark(["a.jpg", "b.jpg"], [0, 1]) == data_mark(["a.jpg", "b.jpg"], [1, 0])
     False

@@ -1,4 +1,4 @@
-"""The network that is trained, with adapters and a temporary classifier, and its steps and epochs."""
+"""The network with adapters and a temporary classifier, and its training steps and epochs."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from fiveshot.tuning.results import EpochRecord
 
 _log = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
-OnStep = Callable[[int, int, float, float], None]  # images done, images in all, loss, accuracy
+OnStep = Callable[[int, int, float, float], None]  # images done, all images, loss, accuracy
 _REPORT_SECONDS = 0.5  # reading numbers off a GPU makes it wait, so not after every step
 _MEASURED_AT_ONCE = 256  # images
-_WARM_UP = 3  # eager steps before recording, in which libraries make their choices
+_WARM_UP = 3  # eager steps before recording, in which libraries choose their kernels
 
 
 def trained_parameters(network: TuningNetwork) -> dict[str, nn.Parameter]:
-    """Return what is trained, by name: the adapters and the temporary classifier."""
+    """Return the trained parameters by name: adapters and temporary classifier."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
 
 def make_optimizer(
     network: TuningNetwork, recipe: TuneRecipe, *, capturable: bool = False
 ) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer of the adapters and the classifier."""
+    """Return the recipe's optimizer for the adapters and the classifier."""
     trained = list(trained_parameters(network).values())
     # Inside a CUDA graph the rate must be read from memory to change from step to step.
     rate = torch.tensor(recipe.lr, device=trained[0].device) if capturable else recipe.lr
@@ -74,7 +74,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 class TrainStep:
-    """Takes a batch and changes the trained parameters; loss and hits are added to ``sums``."""
+    """Trains on a batch; loss and right answers are added to ``sums``."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class TrainStep:
         accelerator: Any = None,
     ) -> None:
         self.network, self.optimizer, self.recipe, self.accelerator = network, optimizer, recipe, accelerator
-        # Of losses and of right answers; they stay on the device until somebody asks.
+        # Sums of losses and of right answers; they stay on the device until they are read.
         self.sums = torch.zeros(2, device=network.classifier.weight.device)
         self.forward: Any = network if accelerator is None else accelerator.prepare_model(network)
-        # Compiled for whole batches alone: every other size would be compiled again.
+        # Compiled only for full batches: every other size would be compiled again.
         self.whole: Any = torch.compile(self.forward, dynamic=False) if execution.compile else self.forward
 
     def __call__(self, batch: Batch) -> None:
@@ -118,7 +118,7 @@ class TrainStep:
 
 
 class GraphedStep:
-    """The same step recorded once and replayed: no time lost between its hundreds of small kernels."""
+    """The same step, recorded once and replayed, without gaps between its hundreds of small kernels."""
 
     def __init__(self, step: TrainStep, batch_size: int) -> None:
         self.step, self.batch_size, self.sums = step, batch_size, step.sums
@@ -137,7 +137,7 @@ class GraphedStep:
             self._recorded(batch)
 
     def _record(self, batch: Batch) -> Callable[[Batch], None]:
-        """Record the step, which runs nothing yet, and return what replays it, or the step where that fails."""
+        """Record the step without running it; return its replay function, or the step if recording fails."""
         loaded = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
         self.step.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
@@ -145,7 +145,7 @@ class GraphedStep:
             with torch.cuda.graph(graph):
                 self.step(loaded)
         except RuntimeError as error:
-            _log.warning("the step cannot be recorded (%s); going on without", error)
+            _log.warning("the step cannot be recorded (%s); continuing without recording", error)
             return self.step
 
         def replay(batch: Batch) -> None:
@@ -157,7 +157,7 @@ class GraphedStep:
 
 
 def _aside(step: TrainStep, batch: Batch) -> None:
-    """Take a step on a stream of its own, as steps that are recorded later must be."""
+    """Take a step on a separate stream, which is needed before recording."""
     stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -168,8 +168,8 @@ def _aside(step: TrainStep, batch: Batch) -> None:
 class Trainer:
     """Trains the adapters of a network on some rows of the views, epoch by epoch.
 
-    ``labels`` are the classes 0, 1, ... of the rows. An epoch depends on the weights, the optimizer's state and
-    its own number alone, so ``state`` after an epoch is all that a later process needs to go on.
+    ``labels`` are the classes 0, 1, ... of the rows. An epoch depends only on the weights, the optimizer's state
+    and its own number. So a later process needs only ``state`` to continue.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Trainer:
                 self.step(batch)
                 if on_step is not None and time.perf_counter() - reported > _REPORT_SECONDS:
                     reported = time.perf_counter()
-                    own = n_done / self.part[1]  # of this process; the figures of the epoch are those of all
+                    own = n_done / self.part[1]  # images of this process
                     on_step(n_done, n_all, *(float(total) / own for total in self.step.sums))
             sums = self.step.sums
             if self.accelerator is not None:
@@ -220,7 +220,7 @@ class Trainer:
         return EpochRecord(number + 1, loss, accuracy, images_per_second=rate)
 
     def batches(self, number: int) -> Iterator[tuple[Batch, int, int]]:
-        """Yield this process's part of every batch, with the images done by then and in all."""
+        """Yield this process's part of every batch, with the number of images done and of all images."""
         plan = plan_epoch(self.recipe, len(self.rows), epoch=number, processes=self.part[1])
         order = torch.from_numpy(plan.order).to(self.device)
         views = self.views.train(self.rows, plan, self.recipe, part=self.part)
@@ -243,7 +243,7 @@ class Trainer:
         return torch.cat(parts)
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that changes from epoch to epoch, by name: parameters, what the optimizer keeps."""
+        """Return everything that changes from epoch to epoch, by name: parameters and the optimizer's state."""
         state = {f"parameters/{name}": p.detach() for name, p in self.named.items()}
         for name, parameter in self.named.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
@@ -252,7 +252,7 @@ class Trainer:
         return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put a state from ``state`` back."""
+        """Restore the result of ``state``."""
         options = self.optimizer.defaults
         counts_on_device = bool(options.get("fused") or options.get("capturable"))
         with torch.no_grad():
@@ -273,7 +273,7 @@ class Batch:
 
     images: Tensor  # (n, 3, side, side), normalized
     labels: Tensor  # (n,)
-    weight: float = 1.0  # of this part of a batch, where several processes have parts of unequal size
+    weight: float = 1.0  # of this part of a batch, if processes have parts of unequal size
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -288,7 +288,7 @@ def tuning_loss(cosines: Tensor, scale: Tensor, batch: Batch, recipe: TuneRecipe
 
 
 class CosineClassifier(nn.Module):
-    """scale · cos(feature, weight of the class), with a scale that is learnt or fixed."""
+    """scale · cos(feature, weight of the class), with a learned or fixed scale."""
 
     def __init__(
         self, width: int, n_classes: int, *, scale: float, learnable: bool, generator: torch.Generator
@@ -322,9 +322,9 @@ class CosineClassifier(nn.Module):
 class TuningNetwork(nn.Module):
     """Images to logits; only adapters and classifier have gradients.
 
-    Nothing is recorded for the backward pass before the first adapter: neither the images nor the weights in
-    front of it need a gradient, so automatic differentiation starts there, and the stem, the patch embedding
-    and the first block's attention and MLP run as they do without gradients.
+    Neither the images nor the weights before the first adapter need a gradient. So automatic differentiation
+    starts at the first adapter; the stem, the patch embedding and the first block's attention and MLP run without
+    it.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class TuningNetwork(nn.Module):
         self.number_format, self.autocast = number_format, autocast
 
     def train(self, mode: bool = True) -> TuningNetwork:
-        """Put adapters and classifier into training mode; the frozen parts stay as they are used later."""
+        """Put adapters and classifier into training mode; the frozen parts stay in eval mode."""
         super().train(False)
         for adapter in adapters(self.model):
             adapter.train(mode)
@@ -370,9 +370,9 @@ def _tiny_attention() -> type[nn.Module]:
 def make_network(
     backbone: Backbone, n_classes: int, recipe: TuneRecipe, *, precision: str = "float32"
 ) -> TuningNetwork:
-    """Attach fresh adapters to the backbone and put a fresh classifier behind it.
+    """Attach fresh adapters and a fresh classifier to the backbone.
 
-    In bf16 the frozen parts are those of a copy that a GPU runs best; it has the backbone's own adapters.
+    In bf16 the frozen parts come from a copy that is faster on a GPU; it shares the backbone's adapters.
     """
     model: Any = backbone.model
     attach_adapters(model, recipe.bottleneck, recipe.scale, recipe.dropout, seed=recipe.seed)

@@ -1,7 +1,7 @@
-"""What a run sees of its images, decoded once into a buffer: random views to train on, fixed ones to measure.
+"""Views of a run's images: random views for training, fixed ones for measuring.
 
-What an epoch does is drawn before it starts, from the seed and the epoch's number. A run that is resumed therefore
-draws what the uninterrupted one would have drawn, with no generator state to restore, and a GPU never waits.
+All random choices of an epoch are drawn before it starts, from the seed and the epoch's number. So a resumed run
+makes the same choices as an uninterrupted one, there is no generator state to restore, and a GPU never waits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning.execution import told_without_compiling
 
 Rows = NDArray[np.int64]
-ORDER, CROPS = 0, 1  # purposes of an epoch's generators, which are independent of each other
+ORDER, CROPS = 0, 1  # purposes of an epoch's independent random generators
 _TRIES = 10
 _REPORT = 32  # images between two reports of the progress
 
@@ -80,7 +80,7 @@ def share_of(batch: slice, part: tuple[int, int]) -> slice:
 
 
 class LoadedViews:
-    """Images decoded and cropped one by one by the decoders, while the network works on those before."""
+    """Images that the decoders decode and crop one by one, while the network works on earlier ones."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class LoadedViews:
         workers: int | None = None,
     ) -> None:
         self.sources, self.device, self.workers = sources, device, workers
-        self.preprocessing = replace(preprocessing, views=1)  # one view at a time, however many are averaged later
+        self.preprocessing = replace(preprocessing, views=1)  # one view, even if features average several
 
     def train(
         self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
     ) -> Iterator[Tensor]:
-        """Yield random crops, flipped by chance; each depends on seed, epoch and image, not on who makes it."""
+        """Yield random crops, randomly flipped; each depends only on seed, epoch and image."""
         shown = rows[plan.order]
 
         def view(row: int) -> PixelsAndCopies:
@@ -139,9 +139,9 @@ class LoadedViews:
 
 
 class PooledViews:
-    """Crops and flips made on the device from decoded images that lie there.
+    """Crops and flips made on the device from decoded images in its memory.
 
-    ``compiled`` makes whole batches of them several times faster, once they are compiled.
+    ``compiled`` makes full batches several times faster, after compilation.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class PooledViews:
     def train(
         self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
     ) -> Iterator[Tensor]:
-        """Yield random resized crops, flipped by chance."""
+        """Yield random resized crops, randomly flipped."""
         shown = rows[plan.order]
         rng = np.random.default_rng([recipe.seed, plan.epoch, CROPS])
         scale = recipe.crop_scale or self.preprocessing.train_scale
@@ -169,7 +169,7 @@ class PooledViews:
         boxes[whole] = np.stack([np.zeros_like(heights), np.zeros_like(heights), heights, widths], axis=1)[whole]
         flips = rng.random(len(shown)) < recipe.flip
         on_device = [torch.from_numpy(a).to(self.device) for a in (shown, boxes, flips)]
-        # The largest image of all, so that every batch is of one shape, and that one good for matrix products.
+        # The size of the largest image, so that all batches have one shape that suits matrix products.
         largest = padded(int(self.pool.heights.max())), padded(int(self.pool.widths.max()))
         for batch in plan.batches:
             own = share_of(batch, part)
@@ -212,7 +212,7 @@ class PooledViews:
             yield self._resampled(on_device[own], tall, wide, mode)
 
     def _resampled(self, rows: Tensor, tall: Axis, wide: Axis, mode: str, flips: Tensor | None = None) -> Tensor:
-        """Return the images ``rows`` as both axes see them, normalized."""
+        """Return the images ``rows``, resampled along both axes and normalized."""
         heights, widths = self._heights[rows][:, None], self._widths[rows][:, None]
         y = tall.origin.long()[:, None] + torch.arange(tall.extent, device=self.device)
         x = wide.origin.long()[:, None] + torch.arange(wide.extent, device=self.device)
@@ -248,7 +248,7 @@ def random_crop_boxes(
     tall, wide = np.rint(np.sqrt(areas / aspects)), np.rint(np.sqrt(areas * aspects))
     fits = (tall > 0) & (tall <= heights) & (wide > 0) & (wide <= widths)
     first = fits.argmax(axis=0), np.arange(n)
-    # Where no try fits: the largest centered box with allowed proportions.
+    # If no attempt fits: the largest centered box with allowed proportions.
     aspect = np.clip(widths / heights, *ratio)
     lost = ~fits.any(axis=0)
     tall = np.where(lost, np.minimum(heights, np.rint(widths / aspect)), tall[first]).astype(np.int64)
@@ -269,21 +269,22 @@ class PixelPool:
 
     @property
     def offsets(self) -> Rows:  # (n_images,)
-        """Where each image starts in the buffer."""
+        """The start of each image in the buffer."""
         return np.concatenate([[0], np.cumsum(self.heights * self.widths)[:-1]]).astype(np.int64)
 
 
-# Where a run's images come from; ``rows`` are positions among all of them. ``train`` yields the batches of an
-# epoch, each (n, 3, size, size) and normalized, on the device; ``part`` says which of how many processes asks:
-# each gets its share of every batch. ``measure`` yields rows as they are seen when features are made, in order.
+# The source of a run's images; ``rows`` are positions among all images. ``train`` yields the batches of an epoch,
+# each (n, 3, size, size) and normalized, on the device. ``part`` is the index of the process and the number of
+# processes; each gets its share of every batch. ``measure`` yields the views that features are made from, in
+# order.
 Views = LoadedViews | PooledViews
 
 
 def whole_images(preprocessing: Preprocessing, *, margin: float) -> Whole:
-    """Return how far images are made smaller before they are kept; a ``margin`` of 0 keeps them as they are.
+    """Return the reduction that scales images down before they are kept; with a ``margin`` of 0 it does not scale.
 
-    A small random crop of a large photograph is softer than one cut from the original: what the network is shown
-    of the whole image is what it is shown of its parts.
+    A small random crop of a scaled photo is softer than one cut from the original: parts are shown at the same
+    resolution as the whole image.
     """
     short = max(round(margin * preprocessing.size), preprocessing.resize) if margin else None
     return Whole(short, preprocessing.squash, preprocessing.train_interpolation or preprocessing.interpolation)
@@ -291,9 +292,9 @@ def whole_images(preprocessing: Preprocessing, *, margin: float) -> Whole:
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """Decoded images, the positions of those that could be used, and the others."""
+    """Decoded images, the positions of the usable ones, and the bad images."""
 
-    pool: PixelPool | None  # None: more than the budget, or not asked for
+    pool: PixelPool | None  # None: above the budget, or not requested
     good: Rows  # (n_images,)
     bad: tuple[BadImage, ...]
 
@@ -306,7 +307,7 @@ def decode_all(
     workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Decoded:
-    """Have every image decoded once; what exceeds ``budget`` bytes in all is not kept."""
+    """Decode every image once; keep the pixels only if all of them fit into ``budget`` bytes."""
     images: list[NDArray[np.uint8]] = []
     sizes: list[tuple[int, int]] = []
     good: list[int] = []

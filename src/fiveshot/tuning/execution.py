@@ -1,4 +1,4 @@
-"""How a run is computed: devices, number formats, random numbers, processes. It decides speed, not aims."""
+"""How a run is computed: devices, number formats, random numbers, processes. This affects mainly the speed."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from fiveshot.extras import import_extra
 _log = logging.getLogger(__name__)
 Precision = Literal["auto", "float32", "tf32", "bf16"]
 Data = Literal["auto", "device", "workers"]
-# Compiling takes about a minute; a run must be long enough to earn that back.
+# Compiling takes about a minute; it pays off only in long runs.
 COMPILE_FROM_IMAGES = 400_000
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How to compute.
+    """How to run the computation.
 
     Parameters
     ----------
     precision : {"auto", "float32", "tf32", "bf16"}
         Number format; ``auto`` is bf16 on CUDA and float32 elsewhere.
     compile : bool, optional
-        Whether to compile the network; long runs on CUDA are compiled unless given.
+        Whether to compile the network; by default only for long runs on CUDA.
     cuda_graph : bool, optional
-        Whether to replay the recorded training step, several times faster for small networks; on CUDA unless
-        refused.
+        Whether to record and replay the training step, which is several times faster for small networks; by
+        default on CUDA.
     deterministic : bool
-        Whether CUDA computes the same bits every time, at a small price; CPUs do anyway.
+        Whether CUDA always computes exactly the same result, which is a little slower; CPUs always do.
     data : {"auto", "device", "workers"}
         ``device`` decodes all images once, keeps them on the device and crops them there; ``workers`` makes every
         view on the CPU; ``auto`` keeps them on a CUDA device if they fit.
     workers : int, optional
-        Photos that are decoded at the same time; one for each core unless given.
+        Photos that are decoded in parallel; by default one for each core.
     device_budget : int, optional
-        Bytes of images kept on the device; half of its free memory unless given.
+        Bytes for images on the device; by default half of its free memory.
     short_side : float
-        How large decoded images are kept on the device, in multiples of the crop's side; 0 keeps them as they are.
+        Short side of the decoded images on the device, in multiples of the crop's side; 0 does not scale them.
 
     Examples
     --------
@@ -73,12 +73,12 @@ class Execution:
         """Refuse unknown names."""
         check_values(self, {"precision": OneOf(get_args(Precision)), "data": OneOf(get_args(Data))})
         if self.short_side and self.short_side < 1:
-            raise InputError(f"short_side={self.short_side} must be 0 (as it is) or 1 and more of the crop's side")
+            raise InputError(f"short_side={self.short_side} must be 0 (no scaling) or at least 1")
         if self.workers is not None and self.workers < 1:
             raise InputError(f"workers is {self.workers}", hint="choose 1 or more")
 
     def resolved(self, device: torch.device, *, images: int) -> Execution:
-        """Return the execution with every automatic choice made for a device and a number of images shown."""
+        """Return the execution with all automatic choices made, for a device and a number of shown images."""
         cuda = device.type == "cuda"
         precision = ("bf16" if cuda else "float32") if self.precision == "auto" else self.precision
         if not cuda and precision != "float32":  # bf16 arithmetic crashes some CPUs outright
@@ -93,15 +93,15 @@ class Execution:
 
 
 def told_without_compiling(error: Exception) -> None:
-    """Say that the work goes on without compiling; raise what has nothing to do with that."""
+    """Log that the run continues without compiling; raise the error again if it has another cause."""
     if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "triton")):
         raise error
-    _log.warning("compiling failed (%s); going on without it", type(error).__name__)
+    _log.warning("compiling failed (%s); continuing without it", type(error).__name__)
 
 
 @contextmanager
 def arithmetic(execution: Execution, device: torch.device) -> Iterator[None]:
-    """Set number formats and determinism for a run on CUDA, and put them back afterwards."""
+    """Set number formats and determinism for a run on CUDA, and restore them afterwards."""
     if device.type != "cuda":
         yield
         return
@@ -138,7 +138,7 @@ def place(backbone: Backbone, device: str | torch.device | None) -> torch.device
 
 @contextmanager
 def own_randomness(seeds: Sequence[int], device: torch.device) -> Iterator[None]:
-    """Let dropout draw from the seeds while the block runs, and put the global generators back afterwards.
+    """Seed the global generators for dropout inside the block, and restore them afterwards.
 
     >>> cpu = torch.device("cpu")
     >>> def draw():
@@ -162,9 +162,9 @@ def started_by_launcher() -> bool:
 
 
 def make_accelerator(*, cpu: bool = False) -> Any:
-    """Return an accelerator for ``tune``, which does number formats itself."""
+    """Return an accelerator for ``tune``, which handles number formats itself."""
     accelerate = import_extra("accelerate", extra="accelerate")
-    # The frozen parts hold the only buffers, and those are the same everywhere.
+    # Only the frozen parts have buffers, and these are the same in every process.
     sharing = import_extra("accelerate.utils", extra="accelerate").DistributedDataParallelKwargs(
         broadcast_buffers=False
     )

@@ -1,6 +1,6 @@
 """First-task tuning: adapters for a frozen backbone, trained on the base classes.
 
-The number of epochs is chosen without a single test image.
+The number of epochs is chosen without test images.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Selection:
     Parameters
     ----------
     kind : {"none", "few-shot-classes", "held-out-images"}
-        ``none`` takes the last epoch. ``held-out-images`` takes the one with the best accuracy on held-out images.
-        ``few-shot-classes`` leaves some base classes out of training, plays them as new ones, and takes the epoch
-        with the best score, averaged over the folds; epoch 0 (no change at all) is among them.
+        ``none`` takes the last epoch. ``held-out-images`` takes the epoch with the best accuracy on held-out
+        images. ``few-shot-classes`` leaves some base classes out of training, treats them as new classes, and
+        takes the epoch with the best score, averaged over the folds. Epoch 0 (no change) is a candidate, too.
     share : float
         Share of the base classes that a fold leaves out.
     folds : int
         Number of runs, with different classes left out.
     test : FewShotTest
-        How the classes left out are played as new ones.
+        How the left-out classes are tested as new classes.
 
     Examples
     --------
@@ -90,40 +90,40 @@ def tune(
     skip_bad: bool = False,
     accelerator: Any = None,
 ) -> TuneResult:
-    """Put adapters into the backbone, train them on the images of the base classes, and freeze them.
+    """Add adapters to the backbone, train them on the images of the base classes, and freeze them.
 
-    When anything fails, the backbone is left as it was.
+    After an error the backbone is unchanged.
 
     Parameters
     ----------
     backbone : Backbone
-        The network to adapt; it has no adapters yet.
+        The network to adapt; it must not have adapters.
     data : ImageDataset or ImageSplit
-        The base images. Of a dataset the training split is used and nothing else.
+        The base images. For a dataset, only its training split is used.
     recipe : TuneRecipe
         How to train.
     out : path, optional
         The adapter file to write.
     held_out : float or "auto"
-        Share of every class's images that is not trained on and gives the reported accuracy. A model made with the
-        adapter and these images as its base sets its thresholds of rejection on them: the file of the adapter says
-        which they are. ``"auto"`` holds out as many as a model does, a quarter of each class, 20 at most.
+        Share of every class's images that is held out from training, for the reported accuracy. The adapter file
+        lists these images. A model with the adapter and these base images sets its rejection thresholds on them.
+        ``"auto"`` holds out as many as a model does: a quarter of each class, at most 20.
     selection : Selection or str
         How the number of epochs is chosen.
     refit : bool
-        Whether to train again on all classes where the selection left some out; otherwise the adapters of the
-        first fold are kept.
+        Whether to train again on all classes if the selection left some out; otherwise the adapters of the first
+        fold are kept.
     device : str or torch.device, optional
-        Where to train; where the backbone is unless given.
+        Device for training; by default that of the backbone.
     execution : Execution, optional
-        How to compute.
+        How to run the computation.
     progress : callable, optional
-        Told where the run stands, as a :class:`TuneProgress`.
+        Called with a :class:`TuneProgress`.
     resume : bool
-        Whether to go on from the checkpoints of a run that was killed, to the result it would have had.
+        Whether to resume an interrupted run from its checkpoints; the result is the same as without interruption.
     checkpoint_folder : path, optional
-        Where a checkpoint is written after every epoch, and removed in the end; beside ``out`` unless given.
-        Without either there are no checkpoints.
+        Folder for a checkpoint after every epoch, which is removed at the end; by default next to ``out``. Without
+        either there are no checkpoints.
     skip_bad : bool
         Whether to leave unreadable images out; otherwise they are an error.
     accelerator : accelerate.Accelerator, optional
@@ -132,7 +132,7 @@ def tune(
     Returns
     -------
     TuneResult
-        The figures of the run.
+        The measures of the run.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def tune(
     selection = Selection(kind=selection) if isinstance(selection, str) else selection
     target = None if out is None else require_writable(out)
     if adapters(backbone.model):
-        raise InputError(f"{backbone.name} has adapters already", hint="load the backbone again to tune it")
+        raise InputError(f"{backbone.name} already has adapters", hint="load the backbone again to tune it")
     split = data.train if isinstance(data, ImageDataset) else data
     where = place(backbone, accelerator.device if accelerator is not None else device)
     material = open_material(
@@ -173,7 +173,7 @@ def tune(
     )
     rows = hold_out_rows(material.labels, share=held_out, seed=recipe.seed)
     if selection.kind == "held-out-images" and not len(rows[1]):
-        raise InputError("selection by held-out images needs some", hint="held_out=0.1, for example")
+        raise InputError("selection by held-out images needs held-out images", hint="held_out=0.1, for example")
     checkpoints = Checkpoints.beside(checkpoint_folder, target, resume=resume)
     tuning = _Tuning(material, recipe, Fold.of(*rows), selection, checkpoints, progress)
     try:
@@ -199,10 +199,10 @@ class _Tuning:
     selection: Selection
     checkpoints: Checkpoints
     progress: OnProgress | None
-    names: list[str] = field(default_factory=list)  # of the runs made
+    names: list[str] = field(default_factory=list)  # of the finished runs
 
     def result(self, *, refit: bool) -> TuneResult:
-        """Choose the number of epochs, train for so many, and leave the adapters in the backbone."""
+        """Choose the number of epochs, train for that many, and leave the adapters in the backbone."""
         if self.selection.kind == "none":
             return self._result(self.train("tuning", self.fold, "last"))
         choice, folds = self._folds(self.selection.folds if refit else 1)
@@ -227,7 +227,7 @@ class _Tuning:
         return run.train(epochs=epochs, keeping=keeping, phase=name, progress=self.progress)
 
     def _folds(self, count: int) -> tuple[Choice, list[Fold]]:
-        """Return what epochs are chosen by, and the rows of the runs that choose."""
+        """Return the criterion for choosing the epoch, and the rows of the runs for it."""
         if self.selection.kind == "held-out-images":
             return "held-out", [self.fold]
         labels, least = self.material.labels, self.selection.test.shots + 1
@@ -237,7 +237,7 @@ class _Tuning:
         return "few-shot", [fold_without(labels, self.fold, classes) for classes in left_out]
 
     def _bound_to(self, fold: Fold, choice: Choice) -> dict[str, Any]:
-        """Return, as JSON values, what decides a run's result."""
+        """Return everything that affects a run's result, as JSON values."""
         backbone, labels = self.material.backbone, self.material.labels
         rows = [fold.train, fold.held_out, fold.new]
         return {
@@ -263,7 +263,7 @@ class _Tuning:
 
 
 def best_epoch(histories: Sequence[tuple[EpochRecord, ...]], choice: Choice, metric: str) -> int:
-    """Return the epoch with the best mean score over the runs; the first, that is the fewest, of equals."""
+    """Return the epoch with the best mean score over the runs; of equal ones, the first."""
     scores = mean_scores(histories, choice, metric)
     return max(scores, key=lambda epoch: scores[epoch])
 

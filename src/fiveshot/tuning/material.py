@@ -1,6 +1,6 @@
-"""The base images of a tuning: some classes played as new ones, what few shots of those achieve, and opening all.
+"""The base images of a tuning: splits that treat some base classes as new, few-shot tests of these, and loading.
 
-That is how tuning is measured without a single image of a new class.
+So tuning is measured without images of real new classes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Fold:
     held_out : ndarray of int64
         Rows of the same classes that are not trained on.
     new : ndarray of int64
-        Rows of the classes that are played as new ones.
+        Rows of the classes that are treated as new.
 
     Examples
     --------
@@ -61,9 +61,9 @@ class Fold:
 
 
 def hold_out_rows(labels: Integers, *, share: HeldOut, seed: int) -> tuple[Integers, Integers]:
-    """Split the rows of every class into those that train and a share that is held out, at least one of each.
+    """Split the rows of every class into training rows and a held-out share, at least one of each.
 
-    ``"auto"`` holds out what thresholds of rejection are set on, and nothing of classes of fewer than four.
+    ``"auto"`` holds out the rows for rejection thresholds, and none of classes with fewer than four rows.
 
     >>> train, held = hold_out_rows(np.array([0, 0, 0, 0, 1, 1]), share=0.25, seed=0)
     >>> len(train), len(held)
@@ -88,7 +88,7 @@ def hold_out_rows(labels: Integers, *, share: HeldOut, seed: int) -> tuple[Integ
 def class_folds(
     labels: Integers, *, share: float, folds: int, least_images: int, seed: int
 ) -> list[Integers]:  # of labels
-    """Return, fold by fold, the classes left out of training: different ones as long as there are any.
+    """Return the classes that each fold leaves out of training: different classes as long as possible.
 
     Only classes with at least ``least_images`` images are left out, and at least two others remain.
 
@@ -102,7 +102,7 @@ def class_folds(
     if count < 1 or len(able) < count:
         raise InputError(
             f"{len(classes)} base classes, {len(able)} of them with {least_images} images or more, are too few to "
-            "play some as new ones",
+            "treat some as new ones",
             hint="use selection='held-out-images' or 'none', or fewer shots",
         )
     order = np.random.default_rng([seed, 1]).permutation(able)
@@ -117,12 +117,12 @@ def fold_without(labels: Integers, fold: Fold, new_classes: Integers) -> Fold:
 
 @dataclass(frozen=True)
 class FewShotTest:
-    """How classes are played as new ones, and which accuracy counts.
+    """How classes are tested as new ones, and which accuracy counts.
 
     Parameters
     ----------
     shots : int
-        Images that a new class is known from.
+        Training images of a new class.
     draws : int
         How often the shots are drawn; the score is the mean over the draws.
     metric : {"harmonic", "new"}
@@ -140,7 +140,7 @@ class FewShotTest:
     metric: Literal["new", "harmonic"] = "harmonic"
 
     def __post_init__(self) -> None:
-        """Refuse tests of nothing."""
+        """Refuse empty tests."""
         if self.shots < 1 or self.draws < 1:
             raise InputError(f"a test needs shots ≥ 1 and draws ≥ 1, not {self.shots} and {self.draws}")
         OneOf(("new", "harmonic")).check("metric", self.metric)
@@ -153,8 +153,8 @@ def draw_episodes(labels: Integers, *, shots: int, draws: int, rng: np.random.Ge
     for label, own in zip(classes, members, strict=True):
         if len(own) <= shots:
             raise InputError(
-                f"class {label} has {len(own)} images, and playing it as a new one takes {shots} shots and at "
-                "least one image to test on",
+                f"class {label} has {len(own)} images, but a test as a new class needs {shots} shots and at "
+                "least one test image",
                 hint="use fewer shots or another selection",
             )
     return np.array([[rng.permutation(own)[:shots] for own in members] for _ in range(draws)], dtype=np.int64)
@@ -173,18 +173,18 @@ def few_shot_score(
     rivals: bool = True,
     rng: np.random.Generator,
 ) -> FewShotScore:
-    """Score features by nearest mean over all classes, the new ones known from a few shots each.
+    """Score features by nearest mean over all classes; the new classes have a few shots each.
 
     Features are centered by the base mean and brought to unit length; the score is the cosine.
 
     Parameters
     ----------
     base, base_labels : Tensor of shape (n, d), ndarray of shape (n,)
-        Features that the base classes' means come from.
+        Features for the means of the base classes.
     new, new_labels : Tensor, ndarray
         Features of the new classes. Each draw takes some as shots and tests on the rest.
     held_out, held_out_labels : Tensor, ndarray
-        Features that the base classes are tested on.
+        Test features of the base classes.
     shots, draws : int
         As in :class:`FewShotTest`.
     rivals : bool
@@ -246,20 +246,20 @@ def _class_means(features: Tensor, labels: Integers) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """What all runs of a tuning share.
+    """The backbone, images and settings that all runs of a tuning share.
 
     Parameters
     ----------
     backbone : Backbone
         The network to adapt.
     views : Views
-        Where the images come from.
+        The source of the images.
     images : tuple of ImageSource
         The images themselves.
     labels : ndarray of shape (n_images,)
         Classes of the images.
     execution : Execution
-        How to compute, with every automatic choice made.
+        How to run the computation, with all automatic choices made.
     few_shot : FewShotTest
         How classes are played as new ones.
     accelerator : accelerate.Accelerator, optional
@@ -310,7 +310,7 @@ def open_material(
     accelerator: Any = None,
     progress: OnProgress | None = None,
 ) -> Material:
-    """Decode every image once, and keep all of them on the device where that is asked for and they fit.
+    """Decode every image once, and keep all of them on the device if that is requested and they fit.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def open_material(
     split : ImageSplit
         The base images.
     execution : Execution
-        How to compute, with its automatic choices made (``Execution.resolved``).
+        How to run the computation, with all automatic choices made (``Execution.resolved``).
     few_shot : FewShotTest, optional
         How classes are played as new ones.
     skip_bad : bool
@@ -327,12 +327,12 @@ def open_material(
     accelerator : accelerate.Accelerator, optional
         Shares the work among several processes.
     progress : callable, optional
-        Told how far the decoding is.
+        Called with the progress of the decoding.
 
     Returns
     -------
     Material
-        What runs are made from.
+        The material for the runs.
 
     Raises
     ------
@@ -380,14 +380,14 @@ def open_material(
 
 
 def device_budget(execution: Execution, device: torch.device) -> float:
-    """Return how many bytes of images may lie on the device."""
+    """Return how many bytes of images may be kept on the device."""
     if execution.device_budget is not None:
         return execution.device_budget
     return torch.cuda.mem_get_info(device)[0] / 2 if device.type == "cuda" else float("inf")
 
 
 def check_classes(split: ImageSplit) -> None:
-    """Refuse fewer than two classes, and classes of a single image."""
+    """Refuse fewer than two classes, and classes with a single image."""
     classes, counts = np.unique(split.labels, return_counts=True)
     if len(classes) < 2:
         raise InputError(f"tuning needs images of at least 2 classes; there are {len(classes)}")

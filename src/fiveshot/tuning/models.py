@@ -1,4 +1,4 @@
-"""Models with a backbone that was adapted to their own classes: when they are made, or later."""
+"""Models whose backbone is adapted to their own classes, on creation or later."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create_tuned(
     on_tuning: Callable[[TuneProgress], None] | None = None,
     **options: Any,
 ) -> Recognizer:
-    """Adapt a backbone to base classes, and make a model with it. Needs the extra ``torch``.
+    """Adapt a backbone to base classes, and create a model with it. Needs the extra ``torch``.
 
     Parameters
     ----------
@@ -82,10 +82,10 @@ def create_tuned(
     if base is None:
         raise InputError("tuning adapts the backbone to the base classes", hint="give base=DIR with it")
     if options.get("adapter") is not None:
-        raise InputError("tuning makes an adapter, and one was given", hint="choose one of the two")
+        raise InputError("tuning makes an adapter, but one was given", hint="use only one of the two")
     chosen = {key: options[key] for key in ("keep_photos", "thumbnails", "false_rejection") if key in options}
     Options(seed=seed, **chosen)
-    check_new_model(path, options.get("head"))  # all that can be refused is refused before the tuning
+    check_new_model(path, options.get("head"))  # check everything before the tuning
     images = with_held_back(base_images(base), seed=seed)
     spec = BackboneSpec(
         backbone or DEFAULT, weights=weights, views=views, device=device, runtime=runtime, precision="float32"
@@ -118,39 +118,39 @@ def retune(
     skip_bad: bool = False,
     on_bad: Callable[[Sequence[BadImage]], None] | None = None,
 ) -> TuneResult:
-    """Adapt the backbone of a model to everything it learned, and switch to the new features in one step.
+    """Adapt the backbone of a model to all its classes, and switch to the new features in one step.
 
-    Until the switch the model works on as it was. It cannot be undone: export the model first to be able to
-    go back. Needs the extra ``torch``.
+    Until the switch the model works as before. The switch cannot be undone: export the model first if you may want
+    to go back. Needs the extra ``torch``.
 
     Parameters
     ----------
     model : Recognizer
         A model that keeps its photos.
     base : str or path, optional
-        Folder with the photos of the base classes, where there are any.
+        Folder with the photos of the base classes, if the model has any.
     recipe : str
-        Name of the recipe of tuning.
+        Name of the tuning recipe.
     settings : mapping, optional
         Single values of the recipe to replace.
     progress : callable, optional
-        Called with the number of base photos looked at and the number of all.
+        Called with the number of processed base photos and of all base photos.
     on_tuning : callable, optional
         Called with the progress of the tuning.
     skip_bad : bool
         Whether to leave out photos of the base that cannot be read, instead of raising an error.
     on_bad : callable, optional
-        Called with the photos that were left out.
+        Called with the photos that are left out.
 
     Returns
     -------
     TuneResult
-        What the tuning did.
+        The result of the tuning.
 
     Raises
     ------
     InputError
-        If photos were not kept, or those of the base do not fit.
+        If the model keeps no photos, or the base photos do not fit.
     ConflictError
         If the model was changed meanwhile.
 
@@ -190,7 +190,7 @@ def _tune_all(
     skip_bad: bool,
 ) -> TuneResult:
     """Adapt a backbone to all of these images, and write the adapter to a file."""
-    # These need PyTorch; what can be refused without it was refused before.
+    # These need PyTorch; arguments were checked before.
     from fiveshot.backbones import load_backbone
     from fiveshot.tuning import tune
 

@@ -1,4 +1,4 @@
-"""What tuning reports: while it runs, per epoch, and in the end."""
+"""Reports of tuning: progress, one record per epoch, and the result."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fiveshot.tuning._recipes import TuneRecipe
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """Where a run stands.
+    """The progress of a run.
 
     Parameters
     ----------
     phase : str
         ``decode``, ``selection-2`` (the second fold) or ``tuning``.
     epoch, epochs : int
-        The epoch, from 1, and how many there are; 0 while decoding.
+        The epoch, from 1, and the number of epochs; 0 while decoding.
     done, total : int
         Images of this epoch.
     loss, accuracy : float, optional
@@ -29,7 +29,7 @@ class TuneProgress:
     images_per_second, seconds_left : float, optional
         How fast it goes.
     finished : EpochRecord, optional
-        All figures of the epoch, told once when it is over.
+        All measures of the epoch; given once, at its end.
 
     Examples
     --------
@@ -56,16 +56,16 @@ OnProgress = Callable[[TuneProgress], None]
 
 @dataclass(frozen=True)
 class FewShotScore:
-    """Accuracies over all classes, from 0 to 1, when some base classes are played as new ones.
+    """Accuracies over all classes, from 0 to 1, with some base classes treated as new.
 
     Parameters
     ----------
     new : float
-        Of the classes played as new.
+        Accuracy on the classes treated as new.
     old : float or None
-        Of the others; None where no image of them was held out.
+        Accuracy on the others; None if none of their images was held out.
     harmonic : float
-        Their harmonic mean; ``new`` where ``old`` is None.
+        Their harmonic mean; ``new`` if ``old`` is None.
 
     Examples
     --------
@@ -79,14 +79,14 @@ class FewShotScore:
     harmonic: float
 
     def of(self, metric: str) -> float:
-        """Return the value that is selected by."""
+        """Return the accuracy for this metric."""
         value: float = getattr(self, metric)
         return value
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Figures of one epoch.
+    """Measures of one epoch.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class EpochRecord:
     held_out_accuracy : float, optional
         On images that were not trained on.
     few_shot : FewShotScore, optional
-        With the classes that were left out of training played as new ones.
+        With the left-out classes treated as new.
     images_per_second : float, optional
         How fast it went.
 
@@ -119,7 +119,7 @@ class EpochRecord:
     images_per_second: float | None = None
 
     def score(self, choice: str, metric: str) -> float | None:
-        """Return the figure that epochs are chosen by; None where it was not measured."""
+        """Return the measure for choosing an epoch; None if it was not measured."""
         if choice == "few-shot":
             return None if self.few_shot is None else self.few_shot.of(metric)
         return self.held_out_accuracy if choice == "held-out" else float(self.epoch)
@@ -137,12 +137,12 @@ class EpochRecord:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """A finished tuning; the adapters are in the backbone, frozen, and in ``out`` where one was given.
+    """A finished tuning; the frozen adapters are in the backbone and, if given, in the file ``out``.
 
     Parameters
     ----------
     recipe : TuneRecipe
-        The recipe that was trained with.
+        The recipe of the training.
     history : tuple of EpochRecord
         Epochs of the run whose adapters are kept.
     best_epoch : int
@@ -152,7 +152,7 @@ class TuneResult:
     out : Path, optional
         The adapter file.
     selection : tuple of tuple of EpochRecord
-        Epochs of the runs it was chosen by, one tuple for each fold.
+        Epochs of the selection runs, one tuple for each fold.
 
     Examples
     --------
@@ -173,11 +173,11 @@ class TuneResult:
 
     @property
     def best(self) -> EpochRecord:
-        """Figures of the kept adapters."""
+        """Measures of the kept adapters."""
         return next(record for record in self.history if record.epoch == self.best_epoch)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values: what the adapter file keeps about its training."""
+        """Return the JSON values that the adapter file keeps about its training."""
         return {
             "recipe": self.recipe.to_json(),
             "best_epoch": self.best_epoch,
@@ -189,18 +189,18 @@ class TuneResult:
 
 
 class TuningLog:
-    """Logs every epoch once, when it is over: a run for each phase, such as ``adapter/tuning``.
+    """Logs every epoch once, at its end, in a run for each phase, such as ``adapter/tuning``.
 
-    On a cluster not every epoch is told while it runs; :meth:`complete` logs what is missing.
+    On a cluster not every epoch is reported while it runs; :meth:`complete` logs the missing ones.
 
     Parameters
     ----------
     loggers : Loggers
-        Where to.
+        The loggers.
     name : str
-        What the runs are called.
+        Name of the runs.
     recipe : TuneRecipe
-        The parameters that are logged with them.
+        Parameters to log with the runs.
 
     Examples
     --------
@@ -229,12 +229,12 @@ class TuningLog:
         self._stack.__exit__(*error)
 
     def __call__(self, now: TuneProgress) -> None:
-        """Log an epoch, if one is over now."""
+        """Log an epoch if it has just ended."""
         if now.finished is not None:
             self._write(now.phase, now.finished)
 
     def complete(self, result: TuneResult) -> None:
-        """Log the epochs of a finished tuning that were not told."""
+        """Log the epochs of a finished tuning that were not reported."""
         phases = {f"selection-{number}": run for number, run in enumerate(result.selection, start=1)}
         if result.history not in result.selection:
             phases["tuning"] = result.history
