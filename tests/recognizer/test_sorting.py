@@ -275,6 +275,6 @@ def test_kept_vectors_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     known = kept.vectors(f"{number:064}" for number in range(9))
     assert sorted(int(vector[0]) for vector in known.values()) == [4, 5, 6, 7, 8]
     kept.close()
-    with pytest.raises(Exception, match="cannot keep") as failed:
+    with pytest.raises(Exception, match="cannot store the vectors") as failed:
         KeptVectors(tmp_path / "kept.sqlite" / "below", 4)
     assert failed.value.code == "not_kept"
