@@ -128,6 +128,7 @@ NOT_RUN = (
     Exempt(r"benchmarks/make_packs\.py", "wants photographs and a GPU"),
     Exempt(r"benchmarks/make_backbone\.py", "writes over the weights, from a file that is not here"),
     Exempt(r"benchmarks/views\.py --data", "wants photographs and a GPU"),
+    Exempt(r"benchmarks/first_task_ideas\.py", "wants photographs and a GPU"),
     Exempt(r"benchmarks/adapter_search\.py", "wants photographs and a GPU; tests/tuning runs it on drawings"),
 )
 
