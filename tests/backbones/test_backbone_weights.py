@@ -145,7 +145,7 @@ def test_unreadable_files_are_named(tmp_path, tiny_file):
     with pytest.raises(StorageError, match=r"truncated .*; get a fresh copy of it"):
         load_backbone(BackboneSpec(TINY, weights=tmp_path / "half.safetensors"))
     (tmp_path / "half.npz").write_bytes(b"PK not really")
-    with pytest.raises(StorageError, match=r"half\.npz is no \.npz file"):
+    with pytest.raises(StorageError, match=r"half\.npz is not an \.npz file"):
         load_backbone(BackboneSpec(TINY, weights=tmp_path / "half.npz"))
     (tmp_path / "notes.txt").write_text("weights")
     with pytest.raises(InputError, match=r"give \.safetensors, \.pth"):
@@ -162,7 +162,7 @@ def test_a_damaged_npz_is_an_error_of_ours(tmp_path, state, save):
     data = path.read_bytes()
     for share in (0.0, 0.0001, 0.1, 0.5, 0.9, 0.9999):
         path.write_bytes(data[: int(share * len(data))])
-        with pytest.raises(StorageError, match=r"weights\.npz is no \.npz file, or it is truncated"):
+        with pytest.raises(StorageError, match=r"weights\.npz is not an \.npz file, or it is truncated"):
             load_backbone(BackboneSpec(TINY, weights=path))
     middle = data.index(b"PK\x03\x04", len(data) // 2) + 300  # within the data of one array
     path.write_bytes(

@@ -184,7 +184,7 @@ def test_fields_of_values_are_named_directly() -> None:
         (
             "ncm",
             {"temperature": "auto"},
-            "'temperature' of NCMScorer cannot be chosen .* be chosen: bias",
+            "'temperature' of NCM cannot be chosen .* be chosen: bias",
         ),
         ("ranpac", {"n_projections": "auto"}, "cannot be chosen by episodes.*parameters that can be chosen: none"),
         ("c-fecam", {"beta": "auto", "calibration": Calibration(beta=None)}, "chosen: alpha, bias, gamma, tau"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,19 +84,19 @@ def another_user() -> Iterator[None]:
         os.seteuid(user)
 
 
-def test_a_folder_without_write_permission(tmp_path_factory: pytest.TempPathFactory, colors: Path) -> None:
-    for folder in colors.parents:
-        if folder.is_relative_to(tmp_path_factory.getbasetemp().parent):
-            folder.chmod(0o755)
-    for path in (colors, *colors.iterdir()):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    with another_user():
-        model = looking(colors)
-    model.embedder  # noqa: B018  # its weights are root's
-    with another_user(), running(lambda: model, read_only=True) as service:
-        assert service.predict("red").json()["predictions"][0]["candidates"][0]["label"] == "red"
-        assert service.learn("blue").status_code == 403
-    colors.chmod(0o755)
+def test_a_folder_without_write_permission(colors: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # the folders of pytest are closed to other users
+        Path(folder).chmod(0o755)
+        copied = Path(shutil.copytree(colors, Path(folder) / "model"))
+        for path in (copied, *copied.iterdir()):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        with another_user():
+            model = looking(copied)
+        model.embedder  # noqa: B018  # its weights are root's
+        with another_user(), running(lambda: model, read_only=True) as service:
+            assert service.predict("red").json()["predictions"][0]["candidates"][0]["label"] == "red"
+            assert service.learn("blue").status_code == 403
+        copied.chmod(0o755)
 
 
 def test_the_command(embedded_path: Path) -> None:
