@@ -82,7 +82,7 @@ def test_a_newer_format(path: Path) -> None:
     (path / "model.toml").write_text(text)
     with closing(sqlite3.connect(path / "classes.sqlite")) as connection:
         connection.execute("PRAGMA user_version = 7")
-    refused(path, "format 7, this release reads 5; .*pip install --upgrade fiveshot")
+    refused(path, "format 7, this release reads 6; .*pip install --upgrade fiveshot")
 
 
 def test_the_database_of_another_program(path: Path) -> None:

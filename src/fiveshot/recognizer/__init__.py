@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
+    from fiveshot.recognizer._sightings import confirm_sightings, forget_sightings, name_sightings, sightings
+    from fiveshot.recognizer._sightings import group_sightings as group_sightings
+    from fiveshot.recognizer._sightings import keep_sighting as keep_sighting
+    from fiveshot.recognizer._sightings import sighting_numbers as sighting_numbers
     from fiveshot.recognizer.adapting import TrainingPhotos as TrainingPhotos
     from fiveshot.recognizer.adapting import adopt_adapter as adopt_adapter
     from fiveshot.recognizer.adapting import training_photos
@@ -225,6 +229,15 @@ _MODULES = {
     ),
     "shipping._merging": ("MergeReport",),
     "shipping._web": ("WebExport",),
+    "_sightings": (
+        "confirm_sightings",
+        "forget_sightings",
+        "group_sightings",
+        "keep_sighting",
+        "name_sightings",
+        "sighting_numbers",
+        "sightings",
+    ),
     "sorting": (
         "place_sorted",
         "sort_rows",
@@ -277,22 +290,26 @@ __all__ = [
     "WebExport",
     "apply_review",
     "check_model",
+    "confirm_sightings",
     "correct_seen",
     "erase_pending",
     "evaluate",
     "export_onnx",
     "export_web",
+    "forget_sightings",
     "from_pretrained",
     "group_classes",
     "import_file",
     "keep_photos",
     "learn_seen",
     "learn_sorted",
+    "name_sightings",
     "photo_ids",
     "picture",
     "place_sorted",
     "push_to_hub",
     "review",
+    "sightings",
     "sort_features",
     "sort_photos",
     "thumbnails",

@@ -122,7 +122,12 @@ def learn_classes(
 
 def require_backbone(change: Change, made_by: str | None) -> None:
     """Refuse features of a backbone that is no longer the model's."""
-    if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
+    require_fingerprint(change.before, made_by)
+
+
+def require_fingerprint(contents: Contents, made_by: str | None) -> None:
+    """Refuse features of a backbone that is not that of a state."""
+    if made_by is not None and contents.manifest.backbone.fingerprint != made_by:
         raise ConflictError("these features do not fit the model: it was tuned since", hint="learn again")
 
 

@@ -31,12 +31,14 @@ from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.folder import place_adapter
 from fiveshot.recognizer.store.rows import (
     ClassRecord,
+    PhotoRecord,
     Tables,
     number_bytes,
     photo_digest,
     photo_features,
     photo_summary,
 )
+from fiveshot.recognizer.store.sightings import sighting_records, update_features
 from fiveshot.storage import FilePath
 from fiveshot.work import Progress
 
@@ -150,18 +152,23 @@ def adopt_adapter(
         session = learn_base(*found, head=session.head, options=manifest.options)
     head = restored_head(session.head)
     fresh = [_seen_again(record, embedder, head) for record in photos.records]
+    with model.live.folder.reading() as connection:
+        sighted = _sightings_seen_again(connection, manifest.backbone.width, embedder, {})
     with model.live.change() as change:
         if change.before.state != photos.state:
             raise ConflictError(
                 "the model was changed while it was tuned", hint="nothing was switched: tune again"
             )
-        _switch(change, embedder, fresh, session, detail)
+        # A watch may have kept some meanwhile.
+        sighted = _sightings_seen_again(change.connection, change.before.width, embedder, sighted)
+        _switch(change, embedder, fresh, sighted, session, detail)
 
 
 def _switch(
     change: Change,
     embedder: Embedder,
     records: Sequence[ClassRecord],
+    sighted: Mapping[int, PhotoRecord],
     session: BaseSession,
     detail: Mapping[str, Any] | None,
 ) -> None:
@@ -176,6 +183,8 @@ def _switch(
     # The history has features of the former backbone, which must not mix with the new ones.
     change.connection.execute("UPDATE changes SET before = NULL")
     change.connection.execute("DELETE FROM photos WHERE held_by IS NOT NULL")
+    change.connection.execute("DELETE FROM sightings WHERE learned_by IS NOT NULL")
+    update_features(change.connection, sighted)
     assert embedder.spec.adapter is not None
     name, content = place_adapter(change.folder, embedder.spec.adapter)
     change.written.append(change.folder / name)
@@ -245,3 +254,17 @@ def _seen_again(record: ClassRecord, embedder: Embedder, head: Scorer) -> ClassR
     seen = photo_records(embedder, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
     return replace(record, photos=photos, summary=photo_summary(head.embed, photo_features(photos)))
+
+
+def _sightings_seen_again(
+    connection: sqlite3.Connection, width: int, embedder: Embedder, done: Mapping[int, PhotoRecord]
+) -> dict[int, PhotoRecord]:
+    """Return the open sightings by number, with features of another backbone; ``done`` are not computed again."""
+    found = dict[int, PhotoRecord]()
+    for number, sighting in sighting_records(connection, width):
+        known = done.get(number)
+        if known is None:
+            (again,) = photo_records(embedder, [Photo(BytesSource(sighting.original or b"", sighting.name))])
+            known = replace(sighting, feature=again.feature)
+        found[number] = known
+    return found

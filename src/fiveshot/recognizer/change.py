@@ -175,6 +175,26 @@ class LiveModel:
             else:
                 folder.try_settle()
 
+    @contextmanager
+    def aside(self, *, erases: bool = False) -> Iterator[sqlite3.Connection]:
+        """Write rows that belong to no state, in one transaction: sightings. What was learned stays as it is.
+
+        Deleted rows are overwritten with zeros, and the log is cut to zero bytes once no process reads it.
+        ``erases`` rewrites the database as well, as forgetting for good does.
+        """
+        folder = self.folder
+        with folder.lock:
+            with folder.writing() as connection:
+                contents = self._seen(connection, self.snapshot.contents)
+                if contents is not self.snapshot.contents:
+                    self.snapshot = self.snapshot.next(contents)
+                yield connection
+                if erases:
+                    folder.set_meta("unsettled", "erase")
+            folder.try_confirm()
+            if erases:
+                self._erase()
+
     def _erase(self) -> None:
         try:
             self.folder.settle()

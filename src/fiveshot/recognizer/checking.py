@@ -23,10 +23,14 @@ from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_digest, photo_features, summary_from_bytes
 from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, open_database
+from fiveshot.recognizer.store.sightings import check_sightings
 
 Severity = Literal["error", "note"]
-Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history", "lost", "confirmed"]
+Kind = Literal[
+    "database", "manifest", "file", "leftover", "erase", "class", "history", "sighting", "lost", "confirmed"
+]
 COPY = "restore the model from a copy"
+SIGHTING = "forget it with: fiveshot sightings MODEL --forget ID"
 TRACES = "traces of a forgotten class remain until no process reads an earlier state and the model is opened"
 ACCEPTED = "from now on the model continues without them"
 REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase", "confirmed")  # derived from the database
@@ -41,8 +45,8 @@ class Finding:
     severity : {"error", "note"}
         An error must be repaired before the model can be trusted.
     kind : str
-        Where the problem is: database, manifest, file, leftover, erase, class, history, lost (confirmed changes
-        that are missing) or confirmed (the file that notes confirmed changes).
+        Where the problem is: database, manifest, file, leftover, erase, class, history, sighting, lost (confirmed
+        changes that are missing) or confirmed (the file that notes confirmed changes).
     text, hint : str
         What is wrong, and what to do about it.
     repaired : bool
@@ -131,6 +135,8 @@ def _findings(connection: sqlite3.Connection, path: Path, confirmed: Confirmed |
         tables = Tables(connection, manifest.backbone.width)
         findings += _statistics(tables, path, manifest)
         findings += _history(tables)
+        damaged = check_sightings(connection, manifest.backbone.width)
+        findings += [Finding("error", "sighting", text, SIGHTING) for text in damaged]
         if notes.get("unsettled") == "erase":
             findings.append(Finding("note", "erase", TRACES))
     except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:

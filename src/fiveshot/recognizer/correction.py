@@ -14,6 +14,7 @@ from fiveshot.errors import InputError, StorageError, command, some_of
 from fiveshot.recognizer._learning import require_backbone, store_photos
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.names import NONE
+from fiveshot.recognizer.recognition.levels import levels_of
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.history import (
     ClassChange,
@@ -34,6 +35,7 @@ from fiveshot.recognizer.store.rows import (
     summary_from_bytes,
     summary_to_bytes,
 )
+from fiveshot.recognizer.store.sightings import drop_erased_sightings, name_only, show_again
 from fiveshot.values import HistoryEntry, PhotoChange
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, f
         change.tables.delete_photos(numbers)
         change.restate(row.id for row in found)
         drop_erased(change.connection)
+        drop_erased_sightings(change.connection)
         change.erases = True
     else:
         for row, own in found.items():
@@ -357,6 +360,9 @@ def forget_class(change: Change, name: str, *, for_good: bool) -> None:
         if row is not None:
             change.tables.delete_class(row.id)
         drop_erased(change.connection)
+        drop_erased_sightings(change.connection)
+        left = {level for one in change.before.memory.labels if one != name for level in levels_of(str(one))}
+        name_only(change.connection, left.__contains__)
         change.erases = True
     else:
         if row is not None:
@@ -423,6 +429,7 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
     change.connection.execute("PRAGMA defer_foreign_keys = ON")  # photos may come back before their class
     changed = {number for one in reversed(changes_of(change.connection, seq)) for number in _revert(change, one)}
     change.restate(changed)
+    show_again(change.connection, seq)
     if action == "keep":
         kept = [(photo, entry.detail["finding"]) for photo in entry.detail["photos"]]
         change.connection.executemany("DELETE FROM kept WHERE photo_id = ? AND finding = ?", kept)

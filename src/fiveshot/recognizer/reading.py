@@ -14,6 +14,7 @@ from fiveshot.recognizer.store.contents import StoredClass
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import next_to_undo, read_history
 from fiveshot.recognizer.store.rows import (
+    Floats,
     Tables,
     count_thumbnails,
     photo_facts,
@@ -21,8 +22,9 @@ from fiveshot.recognizer.store.rows import (
     read_picture,
     read_thumbnail,
 )
+from fiveshot.recognizer.store.sightings import count_sightings, read_sighting_picture, read_sightings
 from fiveshot.storage import FilePath
-from fiveshot.values import HistoryEntry, ModelInfo, PhotoInfo
+from fiveshot.values import HistoryEntry, ModelInfo, PhotoInfo, SightingInfo
 
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
@@ -109,6 +111,22 @@ class ModelReader:
         """Return the small copy of a photo, or its stored file; None if there is none."""
         with self._folder.reading() as connection:
             return read_picture(connection, number, kept=kept)
+
+    def sightings(self, snapshot: Snapshot) -> tuple[list[SightingInfo], Floats, int]:
+        """Return the sightings, the newest first, their features, and the bytes that they take."""
+        with self._folder.reading() as connection:
+            _, _, size = count_sightings(connection)
+            return *read_sightings(connection, snapshot.contents.width), size
+
+    def count_sightings(self) -> tuple[int, int, int]:
+        """Return how many sightings there are, the number of the last one, and their bytes."""
+        with self._folder.reading() as connection:
+            return count_sightings(connection)
+
+    def sighting_picture(self, number: int, *, kept: bool = False) -> bytes | None:
+        """Return the small copy of a sighting, or the photo itself; None if there is no such sighting."""
+        with self._folder.reading() as connection:
+            return read_sighting_picture(connection, number, kept=kept)
 
     def kept(self) -> frozenset[int]:
         """Return the photos that a user decided about; a review does not suggest them again."""

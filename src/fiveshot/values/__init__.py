@@ -20,6 +20,7 @@ from fiveshot.values.review import (
     Suggestion,
     TellingPhoto,
 )
+from fiveshot.values.sightings import SightingGroup, SightingInfo, SightingLimits, Sightings
 from fiveshot.values.sorting import KnownPhoto, PhotoGroup, Question, Since, Sorting
 
 __all__ = [
@@ -50,6 +51,10 @@ __all__ = [
     "ReviewFinding",
     "ReviewedClass",
     "ServedClass",
+    "SightingGroup",
+    "SightingInfo",
+    "SightingLimits",
+    "Sightings",
     "Since",
     "Sorting",
     "Suggestion",

@@ -85,6 +85,11 @@ class Prediction:
         return self.label is None and not self.unsure
 
     @property
+    def is_sure(self) -> bool:
+        """Whether there is an answer: a class or a group."""
+        return self.answer in ("class", "group")
+
+    @property
     def can_be_unknown(self) -> bool:
         """Whether the photo could be called unknown: False while the model has too few photos for that."""
         return self.threshold is not None

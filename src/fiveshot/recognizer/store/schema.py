@@ -12,7 +12,7 @@ from fiveshot.errors import StorageError
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": marks our databases
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file next to it
 # The commit is in the log but was not confirmed: if the process dies now, the next one may find it there.
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
@@ -99,6 +99,27 @@ CREATE TABLE kept (
     photos INTEGER NOT NULL CHECK (photos > 0),
     PRIMARY KEY (photo_id, class_id, finding)
 ) WITHOUT ROWID;
+
+CREATE TABLE sightings (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    learned_by INTEGER REFERENCES history (seq) ON DELETE CASCADE,
+    clock REAL NOT NULL,
+    bytes INTEGER NOT NULL CHECK (bytes > 0),
+    seen TEXT NOT NULL,
+    source TEXT NOT NULL,
+    region TEXT NOT NULL,
+    prediction TEXT NOT NULL,
+    sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
+    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob' AND length(digest) = 16),
+    feature BLOB NOT NULL CHECK (typeof(feature) = 'blob' AND length(feature) > 0 AND length(feature) % 4 = 0)
+);
+CREATE INDEX sightings_learned ON sightings (learned_by) WHERE learned_by IS NOT NULL;
+
+CREATE TABLE sighting_images (
+    sighting_id INTEGER PRIMARY KEY REFERENCES sightings (id) ON DELETE CASCADE,
+    thumbnail BLOB NOT NULL CHECK (typeof(thumbnail) = 'blob' AND length(thumbnail) > 0),
+    original BLOB NOT NULL CHECK (typeof(original) = 'blob' AND length(original) > 0)
+);
 """
 GONE, REPLACED = "model_gone", "model_replaced"
 
