@@ -119,6 +119,8 @@ def test_lines_for_people_until_ctrl_c(model: Path, tmp_path: Path) -> None:
         ("nowhere",),
         ("inbox", "--run", "no-such-program-anywhere"),
         ("inbox", "--sure", "7"),
+        ("inbox", "--keep-days", "7"),
+        ("inbox", "--keep", "all", "--keep-most", "0"),
         ("inbox", "--out", "no/such/folder/a.jsonl"),
     ],
 )

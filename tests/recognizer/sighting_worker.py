@@ -9,8 +9,8 @@ from typing import Any
 
 from models import photos, picture
 
-from fiveshot.recognizer import PhotoRecord, Recognizer, keep_sighting
-from fiveshot.values import Prediction
+from fiveshot.recognizer import PhotoRecord, Recognizer, SeenPhoto, keep_sighting
+from fiveshot.values import Prediction, SightingLimits
 
 UNKNOWN = Prediction("", None, None, (), None, None)
 
@@ -29,12 +29,15 @@ def keep(
     *,
     original: bytes | None = None,
     prediction: Prediction = UNKNOWN,
+    limits: SightingLimits = SightingLimits(),  # noqa: B008  # a frozen value
+    made_by: str = "a" * 64,
     **given: Any,
 ) -> str:
     """Keep one sighting."""
     photo = sighted(name, number, original)
     about = {"seen": "2026-05-01T10:00:00.000+00:00", "source": "camera"} | given
-    return keep_sighting(model, photo, replace(prediction, photo=photo.name), **about)
+    seen = SeenPhoto(photo, replace(prediction, photo=photo.name), made_by)
+    return keep_sighting(model, seen, limits, **about)
 
 
 def main() -> None:

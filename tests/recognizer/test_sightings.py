@@ -100,16 +100,21 @@ def test_none_of_these_and_photos_that_were_learned_before(make: Make) -> None:
 
 def test_right_is_what_the_model_took_them_for(make: Make) -> None:
     model = learned(make())
-    guesses = (Candidate("owl", 0.6), Candidate("wren", 0.4))
-    unsure = Prediction("", None, 0.6, guesses, 2.0, 1.0, unsure=True)
+    between = (photos("owl", 1) + photos("wren", 1)) / 2
+    (unsure,) = model.predict_features(between, sure=1.0)
+    (sure,) = model.predict_features(photos("wren", 1))
+    assert (unsure.answer, sure.answer) == ("unsure", "class")
     keep(model, "owl", 0, prediction=unsure)
-    keep(model, "wren", 1, prediction=replace(unsure, label="wren", unsure=False))
-    keep(model, "heron", 2, prediction=replace(unsure, unsure=False))
-    keep(model, "gull", 3, prediction=replace(unsure, label="gull", unsure=False))
+    keep(model, "wren", 1, prediction=sure)
+    keep(model, "heron", 2)
+    keep(model, "gull", 3, prediction=replace(sure, label="gull"))
     for one, reason in (("s3", "the model did not know it"), ("s4", "there is no class 'gull' now")):
         with pytest.raises(InputError, match=f"{one} cannot be confirmed: {reason}"):
             confirm_sightings(model, ["s1", one])
-    assert [one.counts for one in confirm_sightings(model, ["s2", "s1"])] == [{"wren": 6}, {"owl": 6}]
+    assert [one.counts for one in confirm_sightings(model, ["s2", "s1"])] == [
+        {"wren": 6},
+        {unsure.candidates[0].label: 6},
+    ]
     assert ids(model) == ["s4", "s3"]
 
 
@@ -232,7 +237,7 @@ def test_vectors_of_another_backbone_are_refused(make: Make) -> None:
     with pytest.raises(ConflictError):
         keep(model, "heron", 0, made_by="b" * 64)
     assert ids(model) == []
-    assert keep(model, "heron", 0, made_by="a" * 64) == "s1"
+    assert keep(model, "heron", 0) == "s1"
 
 
 def test_a_full_disk_keeps_what_is_there(make: Make) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -22,11 +22,12 @@ from fiveshot.errors import FiveshotError, InputError, StorageError, counted
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
     from fiveshot.service import Settings, StudioSettings
+    from fiveshot.values import SightingLimits
     from fiveshot.watch import Notice, Sighting
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # needed by every service
 FOLDER, CAMERA, BROKER = "Watch a folder", "Watch a camera", "MQTT and Home Assistant"
-PROGRAM, TLS = "Call a program", "Certificates for https and mqtts"
+PROGRAM, TLS, KEEP = "Call a program", "Certificates for https and mqtts", "Keep photos without a name"
 
 Host = Annotated[str, Option(metavar="NAME", help="Address to listen on; others need --token.")]
 Port = Annotated[int, Option(metavar="N", help="Port to listen on; 0 means any free port.")]
@@ -157,6 +158,25 @@ def watch(
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
+    keep: Annotated[
+        Literal["unsure", "all", "none"],
+        Option(
+            help="Keep photos in the model, to name them later: unsure and unknown ones, or all.",
+            rich_help_panel=KEEP,
+        ),
+    ] = "none",
+    keep_most: Annotated[
+        int | None,
+        Option(metavar="N", help="Keep at most N photos.", show_default="1000", rich_help_panel=KEEP),
+    ] = None,
+    keep_megabytes: Annotated[
+        float | None,
+        Option(metavar="N", help="Keep at most N megabytes.", show_default="500", rich_help_panel=KEEP),
+    ] = None,
+    keep_days: Annotated[
+        float | None,
+        Option(metavar="N", help="Keep a photo for N days.", show_default="30", rich_help_panel=KEEP),
+    ] = None,
     existing: Annotated[
         bool, Option("--existing", help="Include photos that are already there.", rich_help_panel=FOLDER)
     ] = False,
@@ -231,6 +251,8 @@ def watch(
     Example: fiveshot watch birds inbox
 
     Example: fiveshot watch birds http://camera/snapshot.jpg --frames 3 --mqtt mqtt://localhost
+
+    Example: fiveshot watch birds http://camera/snapshot.jpg --keep unsure
     """
     with _report_errors(model, as_json=as_json):
         from fiveshot.extras import require_extra
@@ -248,6 +270,7 @@ def watch(
         if mqtt is None and (name or mqtt_credentials or certificate):
             option = "--name" if name else "--mqtt-credentials" if mqtt_credentials else "--certificate"
             raise _needs(option, "--mqtt URL")
+        limits = _sighting_limits(keep, number=keep_most, megabytes=keep_megabytes, days=keep_days)
         broker = None
         if mqtt is not None:
             broker = MqttSettings(
@@ -267,8 +290,9 @@ def watch(
             ca=ca,
         )
         command = None if run is None else Command(run)
-        how = Watching(top, sure, frames, limit, on_change, command, out, broker)
-        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        how = Watching(top, sure, frames, limit, on_change, command, out, broker, keep, limits)
+        readonly = keep == "none"
+        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=readonly)
         with opened as recognizer, _stopped_by_signals() as stop:
             if not as_json:
                 echo(f"watching {place} with {model}; stop with Ctrl-C", err=True)
@@ -282,6 +306,16 @@ def watch(
             )
         if not as_json:
             echo(f"watched {counted(seen, 'photo')}", err=True)
+
+
+def _sighting_limits(keep: str, **given: float | None) -> SightingLimits:
+    from fiveshot.values import SightingLimits
+
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if keep == "none" and wanted:
+        options = {"number": "--keep-most", "megabytes": "--keep-megabytes", "days": "--keep-days"}
+        raise _needs(options[next(iter(wanted))], "--keep unsure or --keep all")
+    return SightingLimits(**wanted)  # type: ignore[arg-type]
 
 
 def _needs(option: str, other: str) -> InputError:

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
+    from fiveshot.recognizer._sightings import SeenPhoto as SeenPhoto
     from fiveshot.recognizer._sightings import confirm_sightings, forget_sightings, name_sightings, sightings
     from fiveshot.recognizer._sightings import group_sightings as group_sightings
     from fiveshot.recognizer._sightings import keep_sighting as keep_sighting
+    from fiveshot.recognizer._sightings import limit_sightings as limit_sightings
+    from fiveshot.recognizer._sightings import see_photos as see_photos
     from fiveshot.recognizer._sightings import sighting_numbers as sighting_numbers
     from fiveshot.recognizer.adapting import TrainingPhotos as TrainingPhotos
     from fiveshot.recognizer.adapting import adopt_adapter as adopt_adapter
@@ -230,11 +233,14 @@ _MODULES = {
     "shipping._merging": ("MergeReport",),
     "shipping._web": ("WebExport",),
     "_sightings": (
+        "SeenPhoto",
         "confirm_sightings",
         "forget_sightings",
         "group_sightings",
         "keep_sighting",
+        "limit_sightings",
         "name_sightings",
+        "see_photos",
         "sighting_numbers",
         "sightings",
     ),

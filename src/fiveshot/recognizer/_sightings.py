@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fiveshot.data import Photo
 from fiveshot.errors import InputError
+from fiveshot.features import Keep
 from fiveshot.recognizer._learning import require_fingerprint
 from fiveshot.recognizer.correction import correct_photos
 from fiveshot.recognizer.names import target_name
+from fiveshot.recognizer.photos.embedding import NOTHING, photo_records
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord
@@ -220,62 +224,64 @@ def forget_sightings(model: Recognizer, ids: str | Iterable[str] | None = None) 
     return len(numbers)
 
 
+@dataclass(frozen=True, eq=False)
+class SeenPhoto:
+    """A photo that the backbone has seen, with the answer; it can be kept without decoding it again."""
+
+    record: PhotoRecord
+    prediction: Prediction
+    made_by: str  # fingerprint of the backbone
+
+
+def see_photos(
+    model: Recognizer, photos: Sequence[Photo], *, top: int, sure: float | None, keep: bool
+) -> list[SeenPhoto]:
+    """Say what photos show; ``keep`` reads what ``keep_sighting`` stores, too."""
+    snapshot = model.refresh()
+    embedder = model.embedder_of(snapshot)
+    records = photo_records(embedder, photos, Keep(True, "file") if keep else NOTHING)
+    found = snapshot.predict_photos(records, top, sure=sure)
+    return [SeenPhoto(one, answer, embedder.fingerprint) for one, answer in zip(records, found, strict=True)]
+
+
 def keep_sighting(
     model: Recognizer,
-    photo: PhotoRecord,
-    prediction: Prediction,
+    photo: SeenPhoto,
+    limits: SightingLimits,
     *,
     seen: str,
     source: str,
     region: str = "",
-    limits: SightingLimits = SightingLimits(),  # noqa: B008  # a frozen value
-    made_by: str | None = None,
     now: float | None = None,
 ) -> str:
-    """Keep a photo without a name, and erase the oldest ones beyond the limits, in one transaction.
+    """Keep a photo without a name, erase the oldest beyond the limits, and return its id, in one transaction.
 
-    Parameters
-    ----------
-    model : Recognizer
-        The model.
-    photo : PhotoRecord
-        The photo with its feature, its small copy and its file.
-    prediction : Prediction
-        What the model said of it.
-    seen, source, region : str
-        When and where it was seen.
-    limits : SightingLimits
-        How many are kept.
-    made_by : str, optional
-        Fingerprint of the backbone that made the feature.
-    now : float, optional
-        The present time in seconds since 1970, if it is not that of the system.
-
-    Returns
-    -------
-    str
-        Its id.
-
-    Raises
-    ------
-    InputError
-        If the photo alone is larger than all sightings may be.
-    StorageError
-        If it cannot be written; nothing was kept or erased.
+    ``seen``, ``source`` and ``region`` say when and where. ``now`` is the present time in seconds since 1970,
+    by default that of the system.
     """
     at = time.time() if now is None else now
     with model.live.aside() as connection:
-        require_fingerprint(model.live.snapshot.contents, made_by)
-        number = insert_sighting(connection, photo, prediction, seen=seen, source=source, region=region, now=at)
+        require_fingerprint(model.live.snapshot.contents, photo.made_by)
+        number = insert_sighting(
+            connection, photo.record, photo.prediction, seen=seen, source=source, region=region, now=at
+        )
         beyond = beyond_limits(connection, limits, at)
         if number in beyond:
             raise InputError(
-                f"{photo.name} is too large to be kept: sightings may take {limits.megabytes:g} MB in all",
+                f"{photo.record.name} is too large to be kept: sightings may take {limits.megabytes:g} MB in all",
                 hint="allow more megabytes",
                 code="too_much_kept",
             )
         delete_sightings(connection, beyond)
     return sighting_id(number)
+
+
+def limit_sightings(model: Recognizer, limits: SightingLimits) -> int:
+    """Erase the oldest sightings beyond the limits, and return how many."""
+    with model.live.aside() as connection:
+        beyond = beyond_limits(connection, limits, time.time())
+        delete_sightings(connection, beyond)
+    return len(beyond)
 
 
 def sighting_numbers(ids: str | Iterable[str]) -> list[int]:

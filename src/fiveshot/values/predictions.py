@@ -86,8 +86,8 @@ class Prediction:
 
     @property
     def is_sure(self) -> bool:
-        """Whether there is an answer: a class or a group."""
-        return self.answer in ("class", "group")
+        """Whether there is an answer, and no doubt about it: the photo is neither unknown nor unsure."""
+        return not (self.unknown or self.unsure)
 
     @property
     def can_be_unknown(self) -> bool:

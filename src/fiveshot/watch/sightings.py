@@ -15,15 +15,16 @@ import tempfile
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from fiveshot.data import FileSource, ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number
-from fiveshot.recognizer import LostModelError, Recognizer, check_sure, check_top, levels_of
+from fiveshot.recognizer import LostModelError, Recognizer, SeenPhoto, check_sure, check_top, levels_of, see_photos
 from fiveshot.storage import attempting
-from fiveshot.values import Prediction, to_json
+from fiveshot.values import Prediction, SightingLimits, to_json
+from fiveshot.watch.keeping import Keeper
 from fiveshot.watch.mqtt import MqttSettings, Publisher
 from fiveshot.watch.sources import COMMAND, MODEL, OUT, SOURCE, Notice, Notices, Source, utc_now
 
@@ -53,6 +54,10 @@ class Watching:
         File to append JSON lines to.
     mqtt : MqttSettings, optional
         Broker to publish to.
+    keep : {"none", "unsure", "all"}
+        Photos to keep in the folder of the model, for a person to name.
+    limits : SightingLimits
+        How many are kept.
     """
 
     top: int = 3
@@ -63,6 +68,8 @@ class Watching:
     command: Command | None = None
     out: Path | None = None
     mqtt: MqttSettings | None = None
+    keep: Literal["none", "unsure", "all"] = "none"
+    limits: SightingLimits = field(default_factory=SightingLimits)
 
 
 def watch(
@@ -84,6 +91,7 @@ def watch(
     recognizer.refresh().require_classes()
     ballot, seen, before = Ballot(how.frames), 0, None
     lines = LinesFile(how.out) if how.out is not None else None
+    keeper = Keeper(recognizer, how.keep, how.limits) if how.keep != "none" else None
 
     def tell(notice: Notice) -> None:
         on_notice(notice)
@@ -96,9 +104,10 @@ def watch(
         for photo in source.frames(stop, notices):
             if publisher is not None:
                 publisher.available(not notices.has(SOURCE))
-            prediction = None if photo is None else _answer(recognizer, source, photo, how, notices)
-            if photo is None or prediction is None:
+            answered = None if photo is None else _answer(recognizer, source, photo, how, notices)
+            if photo is None or answered is None:
                 continue
+            prediction = answered.prediction
             vote = ballot.add(prediction.label)
             changed = vote.decided and (before is None or before.label != vote.label)
             before = vote if vote.decided else before
@@ -106,6 +115,8 @@ def watch(
             on_sighting(sighting)
             if lines is not None:
                 lines.write(sighting.as_dict(), notices)
+            if keeper is not None:
+                keeper.add(answered, notices, seen=sighting.time, source=sighting.source)
             if publisher is not None:
                 publisher.tell(sighting)
             if how.command is not None and (changed or not how.on_change):
@@ -113,17 +124,19 @@ def watch(
             seen += 1
             if seen == how.limit:
                 break
+        if keeper is not None:
+            keeper.write(notices)
     return seen
 
 
 def _answer(
     recognizer: Recognizer, source: Source, photo: Photo, how: Watching, notices: Notices
-) -> Prediction | None:
-    """Return the prediction for a photo; None if the photo or the model cannot be read now."""
+) -> SeenPhoto | None:
+    """Return the answer for a photo; None if the photo or the model cannot be read now."""
     try:
         if notices.has(MODEL):
             recognizer.reopen()
-        (prediction,) = recognizer.predict(photo, top=how.top, sure=how.sure)
+        (answered,) = see_photos(recognizer, [photo], top=how.top, sure=how.sure, keep=how.keep != "none")
     except ImageError as error:
         source.unreadable(photo, str(error), notices)
         return None
@@ -136,7 +149,7 @@ def _answer(
         source.postpone(photo)
         return None
     notices.over(MODEL, f"the model {recognizer.path} answers again")
-    return prediction
+    return answered
 
 
 @dataclass(frozen=True)

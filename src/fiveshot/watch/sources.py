@@ -33,7 +33,8 @@ MAX_SNAPSHOT = 32 * 1024 * 1024  # bytes of one reply
 Signature = tuple[int, int]  # time of the last change, and size
 # A source yields photos until it is stopped, and now and then None while there are no photos.
 Source: TypeAlias = "FolderSource | SnapshotSource"
-SOURCE, MODEL, OUT, COMMAND, BROKER = "source", "model", "out", "command", "broker"  # subjects of notices
+# Subjects of notices.
+SOURCE, MODEL, OUT, COMMAND, BROKER, KEEP = "source", "model", "out", "command", "broker", "sightings"
 
 
 def is_address(place: str) -> bool:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.store.rows import CHECK, Floats, PhotoRecord, number_bytes, photo_digest, stored_numbers
-from fiveshot.values import Prediction, SightingInfo, SightingLimits, from_json, to_json
+from fiveshot.values import Candidate, Prediction, SightingInfo, SightingLimits, from_json, to_json
 
 DAY = 86_400.0  # seconds
 MEGABYTE = 1_000_000
@@ -173,16 +174,22 @@ def name_only(connection: sqlite3.Connection, is_known: Callable[[str], bool]) -
     rows = connection.execute("SELECT id, prediction FROM sightings").fetchall()
     for number, text in rows:
         before = _prediction_of(text)
-        after = replace(
-            before,
-            label=before.label if before.label is not None and is_known(before.label) else None,
-            candidates=tuple(one for one in before.candidates if is_known(one.label)),
-            levels=tuple(one for one in before.levels if is_known(one.label)),
-        )
+        label = before.label if before.label is not None and is_known(before.label) else None
+        after = replace(before, label=label, **_known_candidates(before, is_known))
         if after != before:
             connection.execute(
                 "UPDATE sightings SET prediction = ? WHERE id = ?", (_prediction_text(after), number)
             )
+
+
+def _known_candidates(prediction: Prediction, is_known: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the fields of a prediction that hold candidates, with known ones alone."""
+    values = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
+    return {
+        name: tuple(one for one in value if is_known(one.label))
+        for name, value in values.items()
+        if isinstance(value, tuple) and value and isinstance(value[0], Candidate)
+    }
 
 
 def check_sightings(connection: sqlite3.Connection, width: int) -> Iterator[str]:
