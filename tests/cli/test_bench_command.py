@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_vit import TINY
+from toy_cifar import write_toy_cifar
 
 from fiveshot import __version__
 from fiveshot.data.synthetic import gaussian_classes
@@ -184,7 +186,10 @@ def test_a_device_that_is_none_is_refused_before_anything_runs(
         (("bench", "--features", "nowhere.npz"), "no such file: nowhere.npz"),
         (("bench", "--images", "nowhere"), "nowhere"),
         (("bench", "--methods", "ncm", "--format", "wrod", "--seeds", "1"), "no format 'wrod'"),
+        (("bench", "--root", "."), "no CUB-200-2011 in ."),
+        (("bench", "--root", ".", "--features", "cub200"), "photos and --features exclude each other"),
         (("paper", "table9"), "table9"),
+        (("paper", "all", "--root", ".", "--features-dir", "."), "--root and --features-dir exclude each other"),
         (("report", "nowhere"), "no such folder: nowhere"),
         (("data", "fetch", "carz"), "did you mean 'cars'"),
         (("data", "fetch", "cars"), "cars_train"),
@@ -251,6 +256,23 @@ def test_own_photographs_are_a_benchmark_without_writing_code(
     assert "--skip-bad" in said
     status, _, said = run(*arguments, "--skip-bad")
     assert status == 0, said
+
+
+def test_photos_of_a_dataset_go_to_a_table_in_one_command(
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    root = write_toy_cifar(tmp_path / "cifar100.npz").parent
+    network = ("--backbone", TINY, "--weights", tiny_file)
+    arguments = ("bench", "cifar100/small", "--root", root, *network, "--methods", "ncm", "--seeds", 1)
+    status, printed, said = run(*arguments, "--out", tmp_path / "runs")
+    assert status == 0, said
+    assert "NCM" in printed
+    assert TINY in " ".join(printed.split())
+    assert "note: 600 training images, officially 50,000" in said
+    assert "700 photos to extract, about" in said
+    status, _, said = run(*arguments, "--out", tmp_path / "runs")
+    assert (status, "to extract" in said, "kept from before" in said) == (0, False, True)
 
 
 def hear_interrupts() -> None:

@@ -24,6 +24,11 @@ TUNE = "tune --images photos --out a.safetensors"
         ("bench --format csv --against f.json", "--against adds a table, and the format csv holds one only"),
         (f"{TUNE} --set seed=3", "--set cannot set the seed; use --seed"),
         ("paper ablation-M --projections 9", "ablation-M varies --projections itself; leave it out"),
+        (
+            "paper table1 --backbone test_vit",
+            "--backbone and --weights need photos; name their folder with --root",
+        ),
+        ("bench --backbone test_vit", "--backbone needs photos; name them with --images or --root"),
         ("predict birds a.jpg --by move", "--by needs --into; add --into FOLDER, or leave it out"),
         ("predict birds a.jpg --dry-run", "--dry-run needs --into"),
         ("predict birds a.jpg --utf8-mark", "--utf8-mark needs --out"),

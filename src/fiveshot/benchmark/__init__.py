@@ -14,7 +14,11 @@ from fiveshot.benchmark._published import (
 )
 from fiveshot.benchmark.comparison import LOWER_IS_BETTER as LOWER_IS_BETTER
 from fiveshot.benchmark.comparison import Comparison, compare_runs
+from fiveshot.benchmark.first_task import PLAIN as PLAIN
+from fiveshot.benchmark.first_task import FirstTask, find_datasets, first_tasks
+from fiveshot.benchmark.first_task import first_task_seconds as first_task_seconds
 from fiveshot.benchmark.job import ALPHA as ALPHA
+from fiveshot.benchmark.job import DEFAULT_PROTOCOL as DEFAULT_PROTOCOL
 from fiveshot.benchmark.job import Job, embedded_source, open_features
 from fiveshot.benchmark.job import choose_features as choose_features
 from fiveshot.benchmark.job import choose_protocol as choose_protocol
@@ -45,6 +49,7 @@ __all__ = [
     "PROTOCOLS",
     "BetaAblation",
     "Comparison",
+    "FirstTask",
     "Job",
     "Outcome",
     "PaperResult",
@@ -58,7 +63,9 @@ __all__ = [
     "compare_runs",
     "draw_shots",
     "embedded_source",
+    "find_datasets",
     "find_runs",
+    "first_tasks",
     "get_protocol",
     "listed_sessions",
     "open_features",

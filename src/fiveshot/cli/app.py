@@ -59,7 +59,7 @@ MODULES = {
         "bench": "bench",
         "compare": "bench",
         "extract": "data",
-        "paper": "bench",
+        "paper": "paper",
         "report": "bench",
         "tune": "tune",
         "data": "data",

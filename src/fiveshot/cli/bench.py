@@ -1,4 +1,4 @@
-"""``fiveshot bench``, ``paper``, ``report`` and ``compare``: run benchmarks and show their results."""
+"""``fiveshot bench``, ``report`` and ``compare``: run benchmarks and show their results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.output import (
-    KEPT,
     answering,
     check_format,
     echo,
@@ -38,6 +36,7 @@ WORTH_SAYING = 2.0  # seconds
 WHEN_STOPPED = "finished runs are kept; the same command without --fresh continues"
 
 # Options of 'bench' and 'cluster bench'.
+PHOTOS = "Photos instead of features"
 PROTOCOL = "Change the protocol"
 RUNS = "Runs and results"
 Protocol = Annotated[
@@ -104,10 +103,63 @@ def bench(
     full: options.Full = False,
     features: Features = None,
     images: Annotated[
-        Path | None, Option(metavar="PLACE", help="Folder or archive of images by class, instead of features.")
+        Path | None,
+        Option(
+            metavar="PLACE",
+            help="Folder or archive of images by class, instead of features.",
+            rich_help_panel=PHOTOS,
+        ),
     ] = None,
+    dataset: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="With --root: dataset to extract features of.",
+            show_default="that of the protocol",
+            rich_help_panel=PHOTOS,
+            autocompletion=completion.datasets,
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        Option(
+            metavar="FOLDER",
+            help="Folder that holds the dataset: extract its features first.",
+            rich_help_panel=PHOTOS,
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="Network for --images or --root. See 'fiveshot backbones'.",
+            rich_help_panel=PHOTOS,
+            autocompletion=completion.backbones,
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Local file with the weights of the network.", rich_help_panel=PHOTOS),
+    ] = None,
+    adapter: Annotated[
+        str | None,
+        Option(
+            metavar="FILE|NAME",
+            help="Adapter file, or embedded adapter such as cub200-big.",
+            rich_help_panel=PHOTOS,
+            autocompletion=completion.adapters,
+        ),
+    ] = None,
+    preprocessing: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="weights: as the network was trained; paper; or paper:cars and so on.",
+            rich_help_panel=PHOTOS,
+        ),
+    ] = "weights",
     skip_bad: Annotated[
-        bool, Option("--skip-bad", help="With --images: skip images that cannot be read.")
+        bool, Option("--skip-bad", help="Skip images that cannot be read.", rich_help_panel=PHOTOS)
     ] = False,
     flavor: options.Flavor = "paper",
     projections: options.Projections = None,
@@ -133,6 +185,8 @@ def bench(
 ) -> None:
     """Run few-shot class-incremental methods through a protocol and print their accuracies.
 
+    With --root or --images, the features are extracted first, and kept for the next time.
+
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
     if listing:
@@ -140,10 +194,14 @@ def bench(
         return
     printing = choose_printing(output, against)
     loggers = Loggers(log or ())
-    if images is not None:
-        features = _extracted(images, features, skip_bad)
-    elif skip_bad:
-        raise InputError("--skip-bad needs --images", hint="leave it out", code="unused_option")
+    network = {"backbone": backbone, "weights": weights, "adapter": adapter, "preprocessing": preprocessing}
+    if images is not None or root is not None:
+        if features is not None:
+            raise InputError("photos and --features exclude each other", hint="give one of them")
+        named = (dataset or _dataset_of(protocol)) if images is None else dataset
+        features = _extracted(images, named, root, network, skip_bad=skip_bad)
+    else:
+        _refuse_unused({**network, "dataset": dataset, "skip-bad": skip_bad})
     plan = plan_runs(
         protocol,
         features,
@@ -346,14 +404,55 @@ def describe(outcome: Outcome) -> str:
     )
 
 
-def _extracted(images: Path, features: str | None, skip_bad: bool) -> str:
-    from fiveshot.features import ExtractionSettings, extracted_features
+def _dataset_of(protocol: str | None) -> str:
+    """Return the dataset of a protocol, by default that of the default protocol."""
+    from fiveshot.benchmark import DEFAULT_PROTOCOL, get_protocol
 
-    if features is not None:
-        raise InputError("--images and --features exclude each other", hint="give one of them")
+    return get_protocol(protocol or DEFAULT_PROTOCOL).dataset
+
+
+def _refuse_unused(given: dict[str, Any]) -> None:
+    """Refuse options that are only for photos."""
+    for option, value in given.items():
+        if value not in (None, False, "weights"):
+            raise InputError(
+                f"--{option} needs photos", hint="name them with --images or --root", code="unused_option"
+            )
+
+
+def _extracted(
+    images: Path | None, dataset: str | None, root: Path | None, network: dict[str, Any], *, skip_bad: bool
+) -> str:
+    """Return the feature file of photos; say how long it will take to make."""
+    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder
+    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.features import (
+        ExtractionSettings,
+        FeatureCache,
+        extract,
+        extraction_seconds,
+        open_labeled_images,
+    )
+
+    with status("opening the images"):
+        opened = open_labeled_images(images, dataset=dataset, root=root, seed=0)
+    for note in opened.differences:
+        echo(f"note: {note}", err=True)
+    spec = BackboneSpec(
+        network["backbone"] or DEFAULT,
+        weights=network["weights"],
+        adapter=network["adapter"],
+        preprocessing=preprocessing_for(network["preprocessing"], dataset),
+    )
+    settings, cache = ExtractionSettings(skip_bad=skip_bad), FeatureCache()
+    with status("loading the backbone"):
+        embedder = load_embedder(spec)
+        seconds = extraction_seconds(opened, embedder, settings, cache=cache)
+    if seconds >= WORTH_SAYING:
+        count = len(opened.train) + len(opened.test)
+        echo(f"{counted(count, 'photo')} to extract, about {duration(seconds)} on this machine", err=True)
     with image_bar("extracting") as progress:
-        settings = ExtractionSettings(skip_bad=skip_bad)
-        return str(extracted_features(images, settings=settings, seed=0, progress=progress))
+        return str(extract(opened, embedder, settings, cache=cache, progress=progress).kept_path)
 
 
 def _as_json(record: Any) -> dict[str, Any]:
@@ -380,68 +479,6 @@ def _print_lists() -> None:
         )
     for name, recipe in RECIPES.items():
         echo(f"{name:24} {recipe.description}")
-
-
-@when_stopped(KEPT)
-def paper(
-    target: Annotated[
-        str,
-        Argument(
-            metavar="TARGET",
-            help="table1, table2, table3, table5, table6, figure1, figure2, figure3, ablation-..., or all.",
-            autocompletion=completion.paper_targets,
-        ),
-    ],
-    features_dir: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Folder of feature files to use beside the embedded ones.")
-    ] = None,
-    out: Annotated[Path, Option(metavar="FOLDER", help="Folder for tables, figures and runs.")] = Path("paper"),
-    seeds: options.Seeds = None,
-    full: options.Full = False,
-    workers: Annotated[int, Option(metavar="N", help="Number of processes.")] = 1,
-    flavor: options.Flavor = "paper",
-    shot_draw: Annotated[
-        Literal["random", "first"], Option(help="Draw the shots, or take the first as the published code does.")
-    ] = "random",
-    projections: options.Projections = None,
-    device: options.HeadDevice = None,
-) -> None:
-    """Make a table or figure of the paper again.
-
-    Without --full it uses one draw of the shots, and fewer random features where they take over a minute.
-    If some features are missing, it says which. If all are missing, it fails.
-
-    Example: fiveshot paper table1 --features-dir features
-    """
-    if target == "ablation-M" and projections is not None:
-        raise InputError("ablation-M varies --projections itself", hint="leave it out", code="unused_option")
-    with status("loading"):
-        from fiveshot.benchmark import MINUTE, sweep
-        from fiveshot.reports import make_paper
-
-    made = make_paper(
-        target,
-        features_dir=features_dir,
-        out=out,
-        seeds=draws(seeds, full=full),
-        flavor=flavor,
-        shot_draw=shot_draw,
-        parameters=options.head_parameters(projections, device),
-        seconds=None if full else MINUTE,
-        run=lambda jobs, folder: followed(partial(sweep, workers=workers), jobs, folder),
-    )
-    for table in made.tables:
-        print_table(table, "terminal")
-    for line in made.missing:
-        echo(f"missing: {line}", err=True)
-    for file in made.files:
-        echo(file)
-    if made.width is not None:
-        echo(f"note: RanPAC heads with {made.width:,} random features instead of the paper's 10,000", err=True)
-    if made.tables and not full and seeds is None:
-        echo("for the paper's full setting (five draws, 10,000 random features) add --full", err=True)
-    if not made.files:
-        raise typer.Exit(1)
 
 
 def report(

@@ -8,7 +8,13 @@ from fiveshot.extras import imported_name
 from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_features, embedded_packs, load_features
 
 if TYPE_CHECKING:
-    from fiveshot.features._extraction import Extraction, bare_rate, extract, extracted_features
+    from fiveshot.features._extraction import (
+        Extraction,
+        bare_rate,
+        extract,
+        extracted_features,
+        extraction_seconds,
+    )
     from fiveshot.features._npz import OWN_SPLIT, load_npz
     from fiveshot.features.job import (
         CacheKey,
@@ -50,6 +56,7 @@ __all__ = [
     "embedded_packs",
     "extract",
     "extracted_features",
+    "extraction_seconds",
     "load_features",
     "load_npz",
     "open_labeled_images",

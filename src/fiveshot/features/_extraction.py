@@ -424,6 +424,48 @@ def _copied(extraction: Extraction, target: Path) -> Extraction:
     return replace(extraction, path=target, features=FeatureSet.load(target))
 
 
+def extraction_seconds(
+    dataset: ImageDataset,
+    embedder: Embedder,
+    settings: ExtractionSettings = ExtractionSettings(),  # noqa: B008  # frozen
+    *,
+    cache: FeatureCache,
+    rate: float | None = None,
+) -> float:
+    """Estimate the time of an extraction on this machine; 0 if the features are in the cache.
+
+    Parameters
+    ----------
+    dataset, embedder, settings, cache
+        As in :func:`extract`.
+    rate : float, optional
+        Images per second of the network; by default it is measured for a second.
+
+    Returns
+    -------
+    float
+        Seconds. Photos that take longer to decode than to embed take longer.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.backbones import load_embedder
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.features import FeatureCache, extraction_seconds
+    >>> split = ImageSplit((ArraySource(np.zeros((8, 8, 3), np.uint8), "night"),), np.array([0]))
+    >>> skies = ImageDataset("skies", ("night",), split, split)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     extraction_seconds(skies, load_embedder(), cache=FeatureCache(folder), rate=4.0)
+    0.5
+    """
+    job = ExtractionJob(dataset, embedder, settings)
+    if _find(job, cache, readers=settings.readers) is not None:
+        return 0.0
+    measured = rate or bare_rate(embedder, batch_size=settings.batch_size, workers=settings.workers, seconds=1.0)
+    return len(job.images) / measured
+
+
 def bare_rate(
     embedder: Embedder, *, batch_size: int | None = None, workers: int | None = None, seconds: float = 3.0
 ) -> float:

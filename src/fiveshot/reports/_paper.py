@@ -93,6 +93,7 @@ def make_paper(
     *,
     features_dir: FilePath | None,
     out: FilePath,
+    embedded: bool = True,
     seeds: int = 1,
     flavor: Flavor = "paper",
     shot_draw: ShotDraw = "random",
@@ -110,9 +111,11 @@ def make_paper(
     target : str
         What to make.
     features_dir : path or None
-        A folder of feature files; the embedded features are used in addition.
+        A folder of feature files.
     out : path
         Folder for the files.
+    embedded : bool, default True
+        Use the embedded features for datasets without a file.
     seeds : int
         Draws of the shots.
     flavor, shot_draw : str
@@ -153,7 +156,7 @@ def make_paper(
     ['table3.txt', 'table3.md', 'table3.tex', 'table3.csv']
     """
     targets = resolve_target(target)
-    sources = find_feature_files(features_dir)
+    sources = find_feature_files(features_dir, embedded=embedded)
     parameters = parameters or {}
     unlimited = seconds is None or "n_projections" in parameters
     for width in (None,) if unlimited else (None, *WIDTHS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -176,6 +176,17 @@ def target_protocols(target: str, substitute: Protocol | None = None) -> tuple[P
     return tuple(map(get_protocol, SETTINGS[target]))
 
 
+def protocols_of(target: str, datasets: Collection[str]) -> tuple[Protocol, ...]:
+    """Return the protocols of a table or figure, or of all, that can be run with photos of these datasets.
+
+    >>> [protocol.name for protocol in protocols_of("all", ["cub200"])]
+    ['cub200/small', 'cub200/big']
+    """
+    substitute = ablation_protocol({name: name for name in datasets})
+    found = (one for name in resolve_target(target) for one in target_protocols(name, substitute))
+    return tuple(dict.fromkeys(one for one in found if one.dataset in datasets))
+
+
 def ablation_protocol(sources: Mapping[str, str]) -> Protocol:
     """Return the protocol of the paper's ablations, or its substitute if it has no features."""
     papers = get_protocol(ABLATION_PROTOCOL)
@@ -311,7 +322,7 @@ class MissingFeatures:
         return f"features of {self.dataset}{waiting}; {way}: {' && '.join(self.commands)}"
 
 
-def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
+def find_feature_files(folder: FilePath | None = None, *, embedded: bool = True) -> dict[str, str]:
     """Return the available feature source of each of the paper's datasets.
 
     A ``.safetensors`` or ``.npz`` file of the folder belongs to the dataset in its provenance or its name
@@ -323,6 +334,8 @@ def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
     ----------
     folder : path, optional
         Where to look.
+    embedded : bool, default True
+        Whether to use embedded packs, too.
 
     Returns
     -------
@@ -351,7 +364,7 @@ def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
             )
         if place is not None:
             found[place] = str(path)
-    own = [dataset for dataset in DATASETS if dataset not in found]
+    own = [dataset for dataset in DATASETS if embedded and dataset not in found]
     packs = {dataset: embedded_source(dataset) for dataset in own}
     packs |= {f"{dataset}/{start}": embedded_source(dataset, start) for dataset in own for start in STARTS}
     return {place: pack for place, pack in packs.items() if pack is not None} | found
