@@ -1,4 +1,4 @@
-"""A small file in the form of CIFAR-100: 100 classes of small images, each class a little lighter than the last."""
+"""A small file in the form of CIFAR-100: 100 classes of small images, each class a little lighter."""
 
 from __future__ import annotations
 

@@ -28,9 +28,7 @@ def spec(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ba
     return BackboneSpec("test_vit.r160_in1k", weights=tiny_file, device="cpu", views=1)
 
 
-def test_photos_become_features_with_and_without_an_adapter(
-    root: Path, spec: BackboneSpec, tmp_path: Path
-) -> None:
+def test_photos_become_features_with_and_without_adapter(root: Path, spec: BackboneSpec, tmp_path: Path) -> None:
     found = find_datasets(["cub200", "cifar100"], root)
     assert list(found) == ["cifar100"]
     plain, tuned = first_tasks([get_protocol("cub200/big"), CIFAR, CIFAR], found, spec, tmp_path / "out", QUICK)

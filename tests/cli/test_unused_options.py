@@ -26,7 +26,7 @@ TUNE = "tune --images photos --out a.safetensors"
         ("paper ablation-M --projections 9", "ablation-M varies --projections itself; leave it out"),
         (
             "paper table1 --backbone test_vit",
-            "--backbone and --weights need photos; name their folder with --root",
+            "--backbone and --weights need photos; name their folder",
         ),
         ("bench --backbone test_vit", "--backbone needs photos; name them with --images or --root"),
         ("predict birds a.jpg --by move", "--by needs --into; add --into FOLDER, or leave it out"),

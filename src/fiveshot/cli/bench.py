@@ -35,8 +35,23 @@ METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac", "unbiased-ld
 WORTH_SAYING = 2.0  # seconds
 WHEN_STOPPED = "finished runs are kept; the same command without --fresh continues"
 
-# Options of 'bench' and 'cluster bench'.
+# Options of 'bench' and 'paper'.
 PHOTOS = "Photos instead of features"
+PhotoBackbone = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        help="Network for photos. See 'fiveshot backbones'.",
+        rich_help_panel=PHOTOS,
+        autocompletion=completion.backbones,
+    ),
+]
+PhotoWeights = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Local file with the weights of the network.", rich_help_panel=PHOTOS),
+]
+
+# Options of 'bench' and 'cluster bench'.
 PROTOCOL = "Change the protocol"
 RUNS = "Runs and results"
 Protocol = Annotated[
@@ -128,19 +143,8 @@ def bench(
             rich_help_panel=PHOTOS,
         ),
     ] = None,
-    backbone: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            help="Network for --images or --root. See 'fiveshot backbones'.",
-            rich_help_panel=PHOTOS,
-            autocompletion=completion.backbones,
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Local file with the weights of the network.", rich_help_panel=PHOTOS),
-    ] = None,
+    backbone: PhotoBackbone = None,
+    weights: PhotoWeights = None,
     adapter: Annotated[
         str | None,
         Option(
@@ -448,7 +452,7 @@ def _extracted(
     with status("loading the backbone"):
         embedder = load_embedder(spec)
         seconds = extraction_seconds(opened, embedder, settings, cache=cache)
-    if seconds >= WORTH_SAYING:
+    if seconds:
         count = len(opened.train) + len(opened.test)
         echo(f"{counted(count, 'photo')} to extract, about {duration(seconds)} on this machine", err=True)
     with image_bar("extracting") as progress:

@@ -10,14 +10,12 @@ import typer
 from typer import Argument, Option
 
 from fiveshot.cli import completion, options
-from fiveshot.cli.bench import draws, duration, followed
+from fiveshot.cli.bench import PHOTOS, PhotoBackbone, PhotoWeights, draws, duration, followed
 from fiveshot.cli.output import KEPT, echo, image_bar, print_table, status, tuning_bar, when_stopped
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
     from fiveshot.reports import PaperOutput
-
-PHOTOS = "Photos instead of features"
 
 
 @when_stopped(KEPT)
@@ -51,20 +49,8 @@ def paper(
             rich_help_panel=PHOTOS,
         ),
     ] = None,
-    backbone: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            help="Network for --root.",
-            show_default="the paper's",
-            rich_help_panel=PHOTOS,
-            autocompletion=completion.backbones,
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Local file with the weights of the network.", rich_help_panel=PHOTOS),
-    ] = None,
+    backbone: PhotoBackbone = None,
+    weights: PhotoWeights = None,
     preprocessing: Annotated[
         str,
         Option(metavar="NAME", help="paper; or weights: as the network was trained.", rich_help_panel=PHOTOS),
@@ -76,7 +62,8 @@ def paper(
     If some features are missing, it says which. If all are missing, it fails.
 
     With --root it starts from photos: for each protocol it tunes the network on the base classes with the
-    paper's recipe. Then it extracts features with and without the adapter. A stopped run continues.
+    paper's recipe. Then it extracts features with and without the adapter. The network is the paper's, or that
+    of --backbone. A stopped run continues.
 
     Example: fiveshot paper table1 --features-dir features
     """
