@@ -14,7 +14,7 @@ TUNE = "tune --images photos --out a.safetensors"
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("bench --skip-bad", "--skip-bad needs --images; leave it out"),
+        ("bench --skip-bad", "--skip-bad needs photos; name them with --images or --root"),
         ("bench --sessions lists --shots 3", "the session lists decide --shots; leave it out"),
         ("bench --sessions lists --base 3", "the session lists decide --base"),
         ("bench --sessions lists --increment 3", "the session lists decide --increment"),
