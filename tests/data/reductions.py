@@ -27,12 +27,14 @@ def never_end(image):
         pass
 
 
-def work_and_wait(image):
-    """Take as long as ``never_end``, but only a moment of it a processor."""
+def work_then_wait(image):
+    """Use half a second of a processor, then wait until a file exists."""
     until = time.process_time() + 0.5
     while time.process_time() < until:
         pass
-    signal.pause()
+    while not Path(os.environ["FIVESHOT_TEST_TARGET"]).exists():
+        time.sleep(0.05)
+    return {"text": b"done"}
 
 
 def much_memory(image):
