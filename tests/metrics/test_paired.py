@@ -7,6 +7,9 @@ from scipy import stats
 from fiveshot.errors import InputError
 from fiveshot.metrics import (
     SessionPredictions,
+    hierarchical_difference,
+    hierarchical_error,
+    holm,
     mean_interval,
     mean_std,
     paired_difference,
@@ -90,3 +93,64 @@ def test_resampled_differences_of_equal_heads_are_not_significant() -> None:
     assert (equal.low, equal.high, equal.p, equal.over) == (0, 0, 1, "images")
     apart = resampled_difference(0.1, np.full(999, 0.1), n=50)
     assert apart.p == pytest.approx(2 / 1000)
+
+
+def test_without_variation_over_images_it_is_students_paired_test() -> None:
+    values = np.random.default_rng(2).normal(0.02, 0.01, 6)
+    still = np.repeat(values[:, None], 20000, axis=1)
+    found = hierarchical_difference(values, still, rng=np.random.default_rng(0))
+    theirs = stats.ttest_1samp(values, 0)
+    assert found.p == pytest.approx(theirs.pvalue, rel=0.05)
+    assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)), rel=0.02)
+
+
+def test_equal_draws_leave_the_error_of_the_test_images() -> None:
+    right = np.random.default_rng(5).random(400) < 0.7
+    rng = np.random.default_rng(0)
+    resampled = right[rng.integers(400, size=(5000, 400))].mean(axis=1)
+    found = hierarchical_error([right.mean()] * 3, [resampled] * 3, rng=rng)
+    theirs = stats.bootstrap((right,), np.mean, n_resamples=5000, rng=np.random.default_rng(1))
+    assert found.value == pytest.approx(theirs.standard_error, rel=0.05)
+    assert found.freedom > 1e9
+    assert found.width(0.975) == pytest.approx(1.96 * theirs.standard_error, rel=0.05)
+    with pytest.raises(InputError, match="one draw does not show"):
+        hierarchical_error([0.5], [resampled], rng=rng)
+
+
+@pytest.mark.parametrize(("between_draws", "images"), [(0.08, 300), (0.01, 300), (0.0, 300)])
+def test_intervals_contain_a_known_truth_as_often_as_they_promise(between_draws: float, images: int) -> None:
+    """Simulate a head whose accuracy depends on the draw and on how hard each test image is."""
+    rng = np.random.default_rng(8)
+    covered = only_draws = 0
+    for _ in range(300):
+        hardness = rng.random(images)  # the same images in every draw
+        shares = 0.5 + rng.normal(0, between_draws, 4)
+        right = hardness < shares[:, None]  # (draws, images)
+        weights = rng.multinomial(images, np.full(images, 1 / images), size=200)
+        found = hierarchical_difference(right.mean(axis=1), right @ weights.T / images, rng=rng)
+        covered += found.low <= 0.5 <= found.high
+        low, high = mean_interval(mean_std(right.mean(axis=1)))
+        only_draws += low <= 0.5 <= high
+    assert 0.92 <= covered / 300 <= 0.99
+    assert between_draws == 0.08 or only_draws < covered  # intervals over draws alone promise too much
+
+
+def test_a_detectable_difference_is_found_four_times_in_five() -> None:
+    error = paired_difference([0.0, 0.02, 0.01, 0.03, 0.02], [0.0] * 5)
+    deviation = np.std([0.0, 0.02, 0.01, 0.03, 0.02], ddof=1)
+    shift = error.detectable / (deviation / 5**0.5)
+    power = stats.nct.sf(stats.t.ppf(0.975, 4), 4, shift)
+    assert power == pytest.approx(0.8, abs=0.02)
+
+
+def test_holm_is_its_definition() -> None:
+    p = np.random.default_rng(4).random(7) ** 4
+    for level in (0.001, 0.01, 0.05, 0.2):
+        rejected = set()
+        for rank, place in enumerate(np.argsort(p)):  # step down until the first that is too large
+            if p[place] > level / (len(p) - rank):
+                break
+            rejected.add(int(place))
+        assert {place for place, value in enumerate(holm(p)) if value <= level} == rejected
+    assert holm([]) == []
+    assert max(holm([0.9, 0.8])) == 1

@@ -33,6 +33,19 @@ def test_a_comparison_has_difference_interval_and_p(bird_records: list[RunRecord
     assert "2 draws" in table.notes[0]
 
 
+def test_several_comparisons_have_p_values_with_holms_correction(bird_records: list[RunRecord]) -> None:
+    first, *others = (of(bird_records, method) for method in ("ncm", "c-fecam", "ranpac"))
+    pairs = paired_variants(first, *others)
+    assert [pair.names["names"] for pair in pairs] == [["NCM", "C-FeCAM"], ["NCM", "RanPAC"]]
+    for name in ("A_last", "area"):
+        small, large = sorted((pair.comparison.differences[name] for pair in pairs), key=lambda each: each.p)
+        assert small.corrected == pytest.approx(min(1, 2 * small.p))
+        assert large.corrected == pytest.approx(max(small.corrected, large.p))
+    table = comparison_tables(pairs)[0]
+    assert [column.name for column in table.columns][-2:] == ["p", "p (Holm)"]
+    assert any("These 2 draws can show differences of" in note for note in table.notes)
+
+
 def test_sides_of_several_heads_are_compared_head_by_head(bird_records: list[RunRecord]) -> None:
     some = of(bird_records, "ncm") + of(bird_records, "ranpac")
     pairs = paired_variants(bird_records, some)

@@ -13,6 +13,8 @@ from fiveshot.benchmark._published import (
     read_published,
 )
 from fiveshot.benchmark.comparison import LOWER_IS_BETTER as LOWER_IS_BETTER
+from fiveshot.benchmark.comparison import MEASURES as MEASURES
+from fiveshot.benchmark.comparison import RESAMPLED as RESAMPLED
 from fiveshot.benchmark.comparison import Comparison, compare_runs
 from fiveshot.benchmark.first_task import PLAIN as PLAIN
 from fiveshot.benchmark.first_task import FirstTask, find_datasets, first_tasks

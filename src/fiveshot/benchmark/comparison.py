@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fiveshot.benchmark.record import RunRecord, mean_hm
 from fiveshot.errors import InputError, some_of
-from fiveshot.metrics import PairedDifference, mean_std, paired_difference, resampled_difference
+from fiveshot.metrics import (
+    PairedDifference,
+    hierarchical_difference,
+    mean_std,
+    paired_difference,
+    resampled_difference,
+)
 
 # Each measure of a run, or None.
 MEASURES: dict[str, Callable[[RunRecord], float | None]] = {
@@ -58,8 +67,9 @@ class Comparison:
 def compare_runs(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> Comparison:
     """Compare two heads by the draws of the shots that both were run with.
 
-    Over several draws the interval and p come from Student's paired t-test. With one draw, those of mean A_HM,
-    A_last and A_inc come from resampled test images, so they do not cover the choice of other shots.
+    Over several draws the intervals and p of mean A_HM, A_last and A_inc come from a hierarchical bootstrap: they
+    cover other shots and other test images. Those of the other measures come from Student's paired t-test over the
+    draws. With one draw, only test images are resampled, so other shots are not covered.
 
     Parameters
     ----------
@@ -104,8 +114,8 @@ def compare_runs(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> Com
         if known == sides:
             means[0][name], means[1][name] = (mean_std(side).mean for side in known)
             differences[name] = paired_difference(*known)
-    if len(pairs) == 1:
-        differences |= _over_images(*pairs[0], differences)
+            if name in RESAMPLED:
+                differences[name] = _resampled(pairs, RESAMPLED[name], np.subtract(known[0], known[1]))
     left_out = tuple(sorted(runs[0].keys() ^ runs[1].keys()))
     return Comparison(seeds, left_out, *means, differences)
 
@@ -114,16 +124,14 @@ def _listed(seeds: Iterable[int]) -> str:
     return some_of([str(seed) for seed in sorted(seeds)])
 
 
-def _over_images(
-    first: RunRecord, second: RunRecord, differences: Mapping[str, PairedDifference]
-) -> dict[str, PairedDifference]:
-    """Return the differences of one draw, with intervals from resampled test images."""
-    one, other = first.resampled, second.resampled
-    return {
-        name: resampled_difference(differences[name].mean, one[key] - other[key], len(first.y_true))
-        for name, key in RESAMPLED.items()
-        if name in differences
-    }
+def _resampled(
+    pairs: Sequence[tuple[RunRecord, RunRecord]], key: str, values: NDArray[np.float64]
+) -> PairedDifference:
+    """Return the mean of a difference over draws, with an interval that covers other test images."""
+    images = np.stack([one.resampled[key] - other.resampled[key] for one, other in pairs])  # (draws, resamples)
+    if len(pairs) == 1:
+        return resampled_difference(float(values[0]), images[0], len(pairs[0][0].y_true))
+    return hierarchical_difference(values, images, rng=np.random.default_rng(0))
 
 
 def _require_same_setting(first: RunRecord, second: RunRecord) -> None:

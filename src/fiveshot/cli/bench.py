@@ -509,15 +509,17 @@ def report(
 
 def compare(
     first: Annotated[Path, Argument(metavar="FIRST", help="Folder with the runs of one head.")],
-    second: Annotated[
-        Path, Argument(metavar="SECOND", help="Folder with the runs of another head, same protocol.")
+    others: Annotated[
+        list[Path], Argument(metavar="OTHERS", help="Folders with the runs of other heads, same protocol.")
     ],
     output: Annotated[
         str, Option("--format", metavar="NAME", help="terminal, markdown, latex or csv.")
     ] = "terminal",
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare two heads on the same draws: differences, their 95 % intervals, and p values.
+    """Compare a head with others on the same draws: differences, their 95 % intervals, and p values.
+
+    With two or more others, p is also corrected for the number of comparisons (Holm).
 
     Example: fiveshot compare runs/cub200-big/teen runs/cub200-big/ncm
     """
@@ -529,7 +531,7 @@ def compare(
             from fiveshot.benchmark import find_runs
             from fiveshot.reports import comparison_tables, paired_variants
         with status("comparing"):
-            pairs = paired_variants(find_runs(first), find_runs(second))
+            pairs = paired_variants(find_runs(first), *map(find_runs, others))
         answer.result = {"comparisons": [{**pair.names, **asdict(pair.comparison)} for pair in pairs]}
         for table in () if as_json else comparison_tables(pairs):
             print_table(table, output)

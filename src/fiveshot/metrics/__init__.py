@@ -29,6 +29,10 @@ from fiveshot.metrics._sessions import (
 )
 from fiveshot.metrics.paired import (
     PairedDifference,
+    StandardError,
+    hierarchical_difference,
+    hierarchical_error,
+    holm,
     mean_interval,
     paired_difference,
     resampled_difference,
@@ -45,6 +49,7 @@ __all__ = [
     "SessionMetrics",
     "SessionPredictions",
     "Spread",
+    "StandardError",
     "TradeOff",
     "a_inc",
     "a_last",
@@ -55,6 +60,9 @@ __all__ = [
     "forgetting",
     "generalized_accuracy",
     "harmonic_mean",
+    "hierarchical_difference",
+    "hierarchical_error",
+    "holm",
     "mean_interval",
     "mean_std",
     "old_new_accuracy",

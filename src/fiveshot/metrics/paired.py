@@ -1,9 +1,9 @@
-"""Confidence intervals over draws, and paired tests of two heads on the same draws or the same images."""
+"""Confidence intervals over draws and test images, and paired tests of two heads on the same of both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from fiveshot.errors import InputError
 from fiveshot.metrics._sessions import Spread, mean_std
 
 CONFIDENCE = 0.95
+POWER = 0.8  # the probability with which a "detectable" difference is found
 RESAMPLES = 1000
 
 
@@ -30,8 +31,12 @@ class PairedDifference:
         Probability of a difference at least this large, in either direction, if there is no true difference.
     n : int
         Number of pairs.
-    over : {"draws", "images"}
+    over : {"draws", "images", "draws and images"}
         What varied between the pairs.
+    detectable : float or None
+        The true difference that as many pairs find (p < 0.05) with a probability of 80 %.
+    corrected : float or None
+        p after Holm's correction, if this is one of several comparisons.
 
     Examples
     --------
@@ -46,7 +51,9 @@ class PairedDifference:
     high: float | None
     p: float | None
     n: int
-    over: Literal["draws", "images"] = "draws"
+    over: Literal["draws", "images", "draws and images"] = "draws"
+    detectable: float | None = None
+    corrected: float | None = None
 
 
 def mean_interval(spread: Spread, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
@@ -101,23 +108,189 @@ def paired_difference(first: Iterable[float], second: Iterable[float]) -> Paired
     --------
     >>> from fiveshot.metrics import paired_difference
     >>> paired_difference([0.5], [0.25])
-    PairedDifference(mean=0.25, low=None, high=None, p=None, n=1, over='draws')
+    PairedDifference(mean=0.25, low=None, high=None, p=None, n=1, over='draws', detectable=None, corrected=None)
     """
-    from scipy.special import stdtr
-
     one, other = np.array(list(first), dtype=np.float64), np.array(list(second), dtype=np.float64)
     if one.shape != other.shape:
         raise InputError(
             f"{len(one)} values cannot be paired with {len(other)}", hint="give the same draws of both"
         )
     spread = mean_std(one - other)
-    interval = mean_interval(spread)
-    if spread.std is None or interval is None:
+    if spread.std is None:
         return PairedDifference(spread.mean, None, None, None, 1)
-    if spread.std == 0:  # the same difference in every draw
-        return PairedDifference(spread.mean, *interval, float(spread.mean == 0), spread.n)
-    t = spread.mean / (spread.std / spread.n**0.5)
-    return PairedDifference(spread.mean, *interval, float(2 * stdtr(spread.n - 1, -abs(t))), spread.n)
+    return _students(spread.mean, StandardError(spread.std / spread.n**0.5, spread.n - 1), spread.n, "draws")
+
+
+@dataclass(frozen=True)
+class StandardError:
+    """The standard error of a mean, and the degrees of freedom of Student's distribution that go with it.
+
+    Attributes
+    ----------
+    value : float
+        The error.
+    freedom : float
+        Degrees of freedom; infinite if the error is known exactly.
+    """
+
+    value: float
+    freedom: float
+
+    def width(self, probability: float) -> float:
+        """Return how far from the mean Student's distribution reaches this probability."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, probability)) * self.value
+
+
+def hierarchical_error(values: ArrayLike, resampled: ArrayLike, *, rng: np.random.Generator) -> StandardError:
+    """Return the standard error of a mean over draws, if both other shots and other test images could have come.
+
+    It is the deviation of a hierarchical bootstrap: each resample draws from the draws, with replacement, and
+    from the test images, the same for all draws. Few draws resampled vary too little, by a factor (n − 1) / n in
+    the variance; this is put right. The degrees of freedom are Satterthwaite's: n − 1 if all variation is between
+    draws, more if the test images matter.
+
+    Parameters
+    ----------
+    values : array-like of shape (n_draws,)
+        What was measured in each draw; two or more.
+    resampled : array-like of shape (n_draws, resamples)
+        The same on resampled test images, from :func:`resampled_measures`.
+    rng : numpy.random.Generator
+        Draws from the draws.
+
+    Returns
+    -------
+    StandardError
+        Of the mean of the values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.metrics import hierarchical_error
+    >>> values = np.array([0.62, 0.60, 0.61])
+    >>> images = np.random.default_rng(0).normal(0, 0.01, 1000)
+    >>> error = hierarchical_error(values, values[:, None] + images, rng=np.random.default_rng(0))
+    >>> round(error.value, 3), round(error.freedom)
+    (0.011, 29)
+    """
+    one, measured = np.asarray(values, dtype=np.float64), np.asarray(resampled, dtype=np.float64)
+    n, resamples = measured.shape
+    if n < 2:
+        raise InputError("one draw does not show how draws vary", hint="give the values of two or more draws")
+    picked = rng.integers(n, size=(n, resamples))
+    means = np.take_along_axis(measured, picked, axis=0).mean(axis=0)  # (resamples,)
+    draws = float(one.var(ddof=1)) / n
+    variance = float(means.var(ddof=1)) + draws / n
+    return StandardError(variance**0.5, (n - 1) * (variance / draws) ** 2 if draws > 0 else np.inf)
+
+
+def hierarchical_interval(
+    values: ArrayLike, resampled: ArrayLike, *, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return the 95 % interval of a mean over draws and test images; see :func:`hierarchical_error`.
+
+    >>> images = np.random.default_rng(0).normal(0, 0.01, 1000)
+    >>> low, high = hierarchical_interval([0.6, 0.62], [0.6 + images, 0.62 + images], rng=np.random.default_rng(0))
+    >>> 0.5 < low < 0.6 and 0.62 < high < 0.7
+    True
+    """
+    mean, error = mean_std(np.asarray(values)).mean, hierarchical_error(values, resampled, rng=rng)
+    half = error.width((1 + CONFIDENCE) / 2)
+    return mean - half, mean + half
+
+
+def hierarchical_difference(
+    values: ArrayLike, resampled: ArrayLike, *, rng: np.random.Generator
+) -> PairedDifference:
+    """Return the mean of paired differences with an interval and p over draws and test images together.
+
+    Parameters
+    ----------
+    values : array-like of shape (n_draws,)
+        The first less the second in each draw; two draws or more.
+    resampled : array-like of shape (n_draws, resamples)
+        The same on resampled test images.
+    rng : numpy.random.Generator
+        Draws from the draws.
+
+    Returns
+    -------
+    PairedDifference
+        By Student's distribution with the error of :func:`hierarchical_error`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.metrics import hierarchical_difference
+    >>> values = np.array([0.04, 0.02, 0.03])
+    >>> images = np.random.default_rng(0).normal(0, 0.01, 1000)
+    >>> found = hierarchical_difference(values, values[:, None] + images, rng=np.random.default_rng(0))
+    >>> f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}], p = {found.p:.3f} over {found.over}"
+    '0.030 [0.007, 0.053], p = 0.012 over draws and images'
+    """
+    error = hierarchical_error(values, resampled, rng=rng)
+    spread = mean_std(np.asarray(values))
+    return _students(spread.mean, error, spread.n, "draws and images")
+
+
+def _students(
+    mean: float, error: StandardError, n: int, over: Literal["draws", "draws and images"]
+) -> PairedDifference:
+    """Return a difference with interval, p and what could be detected, by Student's distribution."""
+    from scipy.special import stdtr
+
+    if error.value == 0:  # the same difference wherever one looks
+        return PairedDifference(mean, mean, mean, float(mean == 0), n, over, 0.0)
+    half = error.width((1 + CONFIDENCE) / 2)
+    p = float(2 * stdtr(error.freedom, -abs(mean) / error.value))
+    return PairedDifference(mean, mean - half, mean + half, p, n, over, half + error.width(POWER))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values corrected for their number by Holm's method.
+
+    If all are compared with 0.05 after the correction, the probability of one or more false findings is at most
+    0.05, however the tests depend on each other.
+
+    Parameters
+    ----------
+    p_values : sequence of float
+        One for each comparison.
+
+    Returns
+    -------
+    list of float
+        In the same order.
+
+    Examples
+    --------
+    >>> from fiveshot.metrics import holm
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values)
+    # The smallest is multiplied by the number of tests, the next by one less, and none falls below an earlier one.
+    scaled = values[order] * np.arange(len(values), 0, -1)
+    corrected = np.empty(len(values))
+    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1)
+    return [float(value) for value in corrected]
+
+
+def holm_corrected(differences: Sequence[PairedDifference]) -> list[PairedDifference]:
+    """Return differences with ``corrected`` p values, if two or more have one.
+
+    >>> found = holm_corrected([PairedDifference(0.1, 0.0, 0.2, p, 5) for p in (0.01, 0.04)])
+    >>> [difference.corrected for difference in found]
+    [0.02, 0.04]
+    """
+    known = [difference.p for difference in differences if difference.p is not None]
+    if len(known) < 2:
+        return list(differences)
+    corrected = iter(holm(known))
+    return [each if each.p is None else replace(each, corrected=next(corrected)) for each in differences]
 
 
 def resampled_measures(

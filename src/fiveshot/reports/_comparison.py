@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fiveshot.benchmark import LOWER_IS_BETTER, Comparison, PublishedFigures, RunRecord, compare_runs
+import numpy as np
+
+from fiveshot.benchmark import (
+    LOWER_IS_BETTER,
+    MEASURES,
+    RESAMPLED,
+    Comparison,
+    PublishedFigures,
+    RunRecord,
+    compare_runs,
+)
 from fiveshot.errors import InputError
-from fiveshot.metrics import PairedDifference, Spread, mean_interval, mean_std
-from fiveshot.metrics.paired import resampled_interval
+from fiveshot.metrics import PairedDifference, mean_std
+from fiveshot.metrics.paired import hierarchical_interval, holm_corrected, resampled_interval
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, Variant, experiments
 
 LEADING = "mean A_HM"  # the measure that heads are ranked and paired by
+SURE = (LEADING, "A_last")  # measures with an interval for each head
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +61,19 @@ class PairedVariants:
         return {"protocol": self.protocol, "names": [self.first.label, self.second.label]}
 
 
-def paired_variants(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> tuple[PairedVariants, ...]:
-    """Pair the heads of two sides that ran under one protocol on one set of features, and compare them.
+def paired_variants(first: Sequence[RunRecord], *others: Sequence[RunRecord]) -> tuple[PairedVariants, ...]:
+    """Pair the heads of two or more sides that ran under one protocol on one set of features, and compare them.
 
-    If a side has several heads, each is compared with the same head of the other side.
+    If a side has several heads, each is compared with the same head of the other side. The first side is compared
+    with each of the others. Several comparisons under one protocol get p values with Holm's correction, measure by
+    measure.
 
     Parameters
     ----------
-    first, second : sequence of RunRecord
-        The runs of each side.
+    first : sequence of RunRecord
+        The runs of one side.
+    *others : sequence of RunRecord
+        The runs of each other side.
 
     Returns
     -------
@@ -68,7 +83,7 @@ def paired_variants(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> 
     Raises
     ------
     InputError
-        If no heads of the two sides can be paired.
+        If no heads of two sides can be paired.
 
     Examples
     --------
@@ -80,6 +95,11 @@ def paired_variants(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> 
     >>> pair.comparison.differences["A_last"].mean > 0
     True
     """
+    return _corrected([pair for other in others for pair in _two_sides(first, other)])
+
+
+def _two_sides(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> list[PairedVariants]:
+    """Return the pairs of heads of two sides."""
     others = {_setting(experiment): experiment for experiment in experiments(second)}
     found = [
         PairedVariants(experiment.protocol.name, one, other, compare_runs(one.records, other.records))
@@ -93,7 +113,25 @@ def paired_variants(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> 
             hint="compare runs of one protocol on one set of features, such as runs/cub200-big/ncm and "
             "runs/cub200-big/teen",
         )
-    return tuple(found)
+    return found
+
+
+def _corrected(pairs: Sequence[PairedVariants]) -> tuple[PairedVariants, ...]:
+    """Return the pairs with p values corrected for the number of comparisons under the same protocol."""
+    families: dict[object, list[PairedVariants]] = {}
+    for pair in pairs:
+        config = pair.first.records[0].config
+        families.setdefault((pair.protocol, config.get("sessions"), config["features"]), []).append(pair)
+    return tuple(pair for family in families.values() for pair in _corrected_family(family))
+
+
+def _corrected_family(pairs: Sequence[PairedVariants]) -> Iterator[PairedVariants]:
+    known = [pair.comparison.differences for pair in pairs]
+    names = {name: None for differences in known for name in differences}
+    ready = {name: iter(holm_corrected([each[name] for each in known if name in each])) for name in names}
+    for pair in pairs:
+        differences = {name: next(ready[name]) for name in pair.comparison.differences}
+        yield replace(pair, comparison=replace(pair.comparison, differences=differences))
 
 
 def comparison_tables(pairs: Sequence[PairedVariants]) -> tuple[Table, ...]:
@@ -150,8 +188,12 @@ def further_table(experiment: Experiment) -> Table:
     variants = experiment.variants
     leader = max(variants, key=lambda v: (v.summary.a_hm_mean or v.summary.a_last).mean)
     several = len(variants) > 1
-    rows = [Row(_cells(variant, leader if several else None)) for variant in variants]
-    sure = [f"{name}, 95 %" for name in ("mean A_HM", "A_last")]
+    behind = _behind(variants, leader)
+    rows = []
+    for variant in variants:
+        paired = _paired(behind.get(variant.label), leads=variant is leader) if several else ()
+        rows.append(Row(_cells(variant, paired)))
+    sure = [f"{name}, 95 %" for name in SURE]
     columns = [
         Column("method"),
         *(Column(name, "sure:") for name in (*sure, *([f"less {leader.label}'s", "p"] if several else []))),
@@ -159,7 +201,10 @@ def further_table(experiment: Experiment) -> Table:
         *(Column(name, "balance:", percent=True, spread=False) for name in ("forgetting", "ECE base", "ECE mean")),
     ]
     return Table(
-        f"{experiment.protocol.name}: how sure, and how balanced", tuple(columns), tuple(rows), _notes(variants)
+        f"{experiment.protocol.name}: how sure, and how balanced",
+        tuple(columns),
+        tuple(rows),
+        (*_notes(variants, behind), *_power_notes(_hardest(behind))),
     )
 
 
@@ -224,24 +269,36 @@ def interval_words(difference: PairedDifference) -> tuple[str, str, str]:
     shown = f"{100 * difference.mean:+.1f}"
     if difference.low is None or difference.high is None or difference.p is None:
         return shown, "", ""
-    p = "< 0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
-    return shown, f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]", p
+    return shown, f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]", p_words(difference.p)
+
+
+def p_words(p: float | None) -> str:
+    """Return a p value, formatted for a table.
+
+    >>> p_words(0.0321), p_words(0.0001), p_words(None)
+    ('0.032', '< 0.001', '')
+    """
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _table(pair: PairedVariants) -> Table:
     """Return the table of one comparison."""
     one, other, found = pair.first, pair.second, pair.comparison
+    several = any(difference.corrected is not None for difference in found.differences.values())
     rows = []
     for name, difference in found.differences.items():
         label = f"{name} (lower is better)" if name in LOWER_IS_BETTER else name
         means = (Number(found.first[name]), Number(found.second[name]))
-        rows.append(Row((label, *means, *interval_words(difference))))
+        corrected = (p_words(difference.corrected),) if several else ()
+        rows.append(Row((label, *means, *interval_words(difference), *corrected)))
     columns = (
         Column("measure"),
         *(Column(variant.label, percent=True) for variant in (one, other)),
-        *map(Column, ("difference", "interval", "p")),
+        *map(Column, ("difference", "interval", "p", *(("p (Holm)",) if several else ()))),
     )
-    notes = [f"In %, with 95 % intervals: {_way(found)}"]
+    notes = [f"In %, with 95 % intervals: {_way(found)}", *_power_notes(found.differences.get(LEADING))]
+    if several:
+        notes.append("p (Holm): corrected for the comparisons of this measure in this command.")
     if found.left_out:
         notes.append(f"Left out, because only one side has them: seeds {', '.join(map(str, found.left_out))}.")
     return Table(f"{pair.protocol}: {one.label} less {other.label}", columns, tuple(rows), tuple(notes))
@@ -250,11 +307,26 @@ def _table(pair: PairedVariants) -> Table:
 def _way(found: Comparison) -> str:
     """Describe how the intervals were computed."""
     if len(found.seeds) > 1:
-        return f"means over {len(found.seeds)} draws of the shots that both have; Student's paired t-test."
+        return (
+            f"means over {len(found.seeds)} draws of the shots that both have. mean A_HM, A_last and A_inc: over "
+            "draws and test images (hierarchical bootstrap); others: over draws (Student's paired t-test)."
+        )
     return (
         "one draw of the shots; intervals and p are from resampled test images, and say nothing about other "
         "shots. Run both with --seeds 5 for that."
     )
+
+
+def _power_notes(difference: PairedDifference | None) -> tuple[str, ...]:
+    """Say which difference these draws can show at all.
+
+    >>> _power_notes(PairedDifference(0.03, 0.01, 0.05, 0.01, 5, "draws and images", 0.0081))
+    ('These 5 draws can show differences of 0.8 points or more in mean A_HM (found with a probability of 80 %).',)
+    """
+    if difference is None or difference.detectable is None:
+        return ()
+    points = f"{100 * difference.detectable:.1f} points or more in {LEADING}"
+    return (f"These {difference.n} draws can show differences of {points} (found with a probability of 80 %).",)
 
 
 def _pairs(first: Experiment, second: Experiment) -> list[tuple[Variant, Variant]]:
@@ -279,44 +351,67 @@ def _setting(experiment: Experiment) -> tuple[object, ...]:
     return experiment.protocol, experiment.session_lists, config["features"]
 
 
-def _cells(variant: Variant, leader: Variant | None) -> tuple[Cell, ...]:
-    """Return a row of further measures."""
+def _behind(variants: Sequence[Variant], leader: Variant) -> dict[str, PairedDifference]:
+    """Return the difference in the leading measure of each other head to the leader, if they share draws."""
+    found: dict[str, PairedDifference] = {}
+    for variant in variants:
+        draws = [{record.seed for record in one.records} for one in (variant, leader)]
+        if variant is not leader and draws[0] & draws[1]:
+            differences = compare_runs(variant.records, leader.records).differences
+            found |= {variant.label: differences[LEADING]} if LEADING in differences else {}
+    return dict(zip(found, holm_corrected(list(found.values())), strict=True))
+
+
+def _hardest(behind: Mapping[str, PairedDifference]) -> PairedDifference | None:
+    """Return the comparison that needs the largest difference."""
+    known = [one for one in behind.values() if one.detectable is not None]
+    return max(known, key=lambda one: one.detectable or 0.0, default=None)
+
+
+def _cells(variant: Variant, paired: tuple[str, ...]) -> tuple[Cell, ...]:
+    """Return a row of further measures; ``paired`` is the difference to the leader."""
     summary = variant.summary
     calibration = summary.calibration
-    ends: list[Cell] = [
-        None if spread is None else _interval(spread, variant, key)
-        for spread, key in ((summary.a_hm_mean, "a_hm_mean"), (summary.a_last, "a_last"))
-    ]
     shown: tuple[Cell, ...] = (
         *map(Number.of, (summary.g_acc, summary.area, summary.forgetting)),
         Number.of(calibration[0]) if calibration else None,
         Number(mean_std(spread.mean for spread in calibration).mean) if calibration else None,
     )
-    paired = () if leader is None else _paired(variant, leader)
-    return (variant.label, *ends, *paired, *shown)
+    return (variant.label, *(_interval(variant, name) for name in SURE), *paired, *shown)
 
 
-def _paired(variant: Variant, leader: Variant) -> tuple[str, str]:
+def _paired(behind: PairedDifference | None, *, leads: bool) -> tuple[str, str]:
     """Return the difference of a head to the leader, with interval and p."""
-    if variant is leader:
+    if leads:
         return "leads", ""
-    draws = [{record.seed for record in one.records} for one in (variant, leader)]
-    shared = compare_runs(variant.records, leader.records).differences if draws[0] & draws[1] else {}
-    difference, interval, p = interval_words(shared[LEADING]) if LEADING in shared else ("", "", "")
-    return f"{difference} {interval}".strip(), p
+    if behind is None:
+        return "", ""
+    difference, interval, p = interval_words(behind)
+    return f"{difference} {interval}".strip(), p if behind.corrected is None else p_words(behind.corrected)
 
 
-def _interval(spread: Spread, variant: Variant, key: str) -> str:
-    """Return the ends of an interval: over draws, or over test images if there is one draw."""
-    low, high = mean_interval(spread) or resampled_interval(variant.records[0].resampled[key])
+def _interval(variant: Variant, name: str) -> str | None:
+    """Return the ends of an interval: over draws and test images, or over test images if there is one draw."""
+    values = [MEASURES[name](record) for record in variant.records]
+    known = [value for value in values if value is not None]
+    if known != values:
+        return None
+    resampled = [record.resampled[RESAMPLED[name]] for record in variant.records]
+    if len(known) == 1:
+        low, high = resampled_interval(resampled[0])
+    else:
+        low, high = hierarchical_interval(known, resampled, rng=np.random.default_rng(0))
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
-def _notes(variants: Sequence[Variant]) -> tuple[str, ...]:
+def _notes(variants: Sequence[Variant], behind: Mapping[str, PairedDifference]) -> tuple[str, ...]:
     draws = max(len(variant.records) for variant in variants)
-    over = "resampled test images (one draw of the shots)" if draws == 1 else f"{draws} draws, Student's t, paired"
+    over = "resampled test images (one draw of the shots)"
+    if draws > 1:
+        over = f"{draws} draws and the test images together (hierarchical bootstrap)"
+    p = f"its p, corrected for {len(behind)} comparisons (Holm)" if len(behind) > 1 else "its p"
     meaning = (
         "gAcc: accuracy over all weights of the base session. area: under the curve of accuracy on base against "
         "new classes. ECE: calibration error, after the base session and averaged over all."
     )
-    return f"In %; intervals over {over}; less: difference in mean A_HM, with its p.", meaning
+    return f"In %; intervals over {over}; less: difference in mean A_HM, with {p}.", meaning
