@@ -106,6 +106,32 @@ def draw_samples(
             answer.say(f"{folder / part}: {count} pictures")
 
 
+@data.command("convert")
+@options.with_home
+def convert_features(
+    source: Annotated[
+        Path,
+        Argument(
+            metavar="FILE", help="Feature file (.safetensors, .npz, .parquet), or a folder of Parquet files."
+        ),
+    ],
+    out: Annotated[Path, Argument(metavar="OUT", help="File to write (.safetensors, .npz or .parquet).")],
+    as_json: options.AsJson = False,
+) -> None:
+    """Write feature vectors in another form, for other programs.
+
+    Example: fiveshot data convert birds.safetensors birds.parquet
+    """
+    from fiveshot.features import load_features, load_parquet, save_features
+
+    with answering("data convert", as_json=as_json) as answer:
+        with status("converting"):
+            features = load_parquet(source) if source.is_dir() else load_features(source)
+            save_features(features, out)
+        answer.result = {"files": [str(out)]}
+        answer.say(f"{out}: {contents(features)}")
+
+
 def backbones(
     names: Annotated[
         list[str] | None,

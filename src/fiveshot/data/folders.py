@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from fiveshot.data.archives import ARCHIVE_SUFFIXES, is_archive, open_archive
 from fiveshot.data.dataset import ImageDataset, ImageSplit, hold_out
 from fiveshot.data.decoding import FORMATS
+from fiveshot.data.parquet import is_parquet, open_parquet
 from fiveshot.data.sources import ArchiveSource, FileSource, StoredSource
 from fiveshot.errors import InputError, counted, some_of
 
@@ -21,14 +22,14 @@ LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg 
 
 
 def open_images(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
-    """Open ``train/<class>/*`` and ``test/<class>/*``, or ``<class>/*``, in a folder or an archive.
+    """Open ``train/<class>/*`` and ``test/<class>/*``, or ``<class>/*``, in a folder or an archive; or Parquet.
 
     Class names are sorted as strings, a class's images by name. No image is read yet.
 
     Parameters
     ----------
     path : Path
-        The folder or archive.
+        The folder or archive; or a Parquet file, or a folder of them, with images and labels.
     seed : int
         Seed for drawing the test images if there is no test split.
     holdout : float
@@ -58,6 +59,8 @@ def open_images(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
     (('cat', 'dog'), 8, 2)
     """
     path = Path(path)
+    if is_parquet(path):
+        return open_parquet(path, seed=seed, holdout=holdout)
     name = path.name
     for suffix in ARCHIVE_SUFFIXES if path.is_file() else ():
         name = name[: -len(suffix)] if name.lower().endswith(suffix) else name

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.extras import imported_name
-from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_features, embedded_packs, load_features
+from fiveshot.features.feature_set import (
+    FeatureSet,
+    Provenance,
+    embedded_features,
+    embedded_packs,
+    load_features,
+    save_features,
+)
 
 if TYPE_CHECKING:
     from fiveshot.features._extraction import (
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
         extraction_seconds,
     )
     from fiveshot.features._npz import OWN_SPLIT, load_npz
+    from fiveshot.features._parquet import load_parquet
     from fiveshot.features.job import (
         CacheKey,
         ExtractionSettings,
@@ -59,13 +67,15 @@ __all__ = [
     "extraction_seconds",
     "load_features",
     "load_npz",
+    "load_parquet",
     "open_labeled_images",
+    "save_features",
     "see_batches",
     "see_photos",
 ]
 
 # Imported on first use: recognizing a photo needs no extraction.
-_MODULES = ("seeing", "_npz", "job", "_extraction")
+_MODULES = ("seeing", "_npz", "_parquet", "job", "_extraction")
 
 
 def __getattr__(name: str) -> Any:

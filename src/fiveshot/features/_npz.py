@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fiveshot.core.draws import stratified_split
 from fiveshot.errors import InputError, StorageError, some_of
 from fiveshot.features.feature_set import ARRAYS, FLOATS, NPY_START, FeatureSet, Labels, Provenance, Vectors
-from fiveshot.storage import FRESH_COPY, FilePath
+from fiveshot.storage import FRESH_COPY, FilePath, atomic_path
 
 OPTIONAL = ("class_names", "train_names", "test_names")
 WHOLE = ("X", "y")  # of a file without a test part
@@ -78,7 +78,7 @@ def load_npz(path: FilePath, provenance: Provenance | None = None) -> FeatureSet
             fields = _split(fields)
             provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
         texts = {name: _texts(name, fields.get(name)) for name in OPTIONAL}
-        train_x, test_x = (_vectors(name, fields[name]) for name in ("train_x", "test_x"))
+        train_x, test_x = (vectors(name, fields[name]) for name in ("train_x", "test_x"))
         train_y, test_y = (_label_array(name, fields[name]) for name in ("train_y", "test_y"))
         train_y, test_y, names = _class_indices(train_y, test_y, texts["class_names"])
         images = (texts["train_names"], texts["test_names"])
@@ -126,15 +126,29 @@ def _split(fields: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     x, y = fields["X"], fields["y"]
     if y.ndim != 1 or x.shape[:1] != y.shape:
         raise InputError(f"X of shape {x.shape} does not fit y of shape {y.shape}")
+    train, test = split_whole(y)
+    parts = {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
+    return parts | {name: fields[name] for name in ("class_names",) if name in fields}
+
+
+def split_whole(y: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows to train with and the rows to test with, of a file without a test part."""
     labels, counts = np.unique(y, return_counts=True)
     if (counts < 2).any():
         raise InputError(
             f"there is one sample of {labels[counts < 2][0]}, so none can be held out for testing",
-            hint=f"give two or more, or {', '.join(ARRAYS)}",
+            hint="give two or more of each class, or a training and a test part",
         )
-    train, test = stratified_split(y, held_out=HELD_OUT, seed=0)
-    parts = {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
-    return parts | {name: fields[name] for name in ("class_names",) if name in fields}
+    return stratified_split(y, held_out=HELD_OUT, seed=0)
+
+
+def save_npz(features: FeatureSet, path: FilePath) -> None:
+    """Write features as an ``.npz`` that any program with NumPy reads; the provenance is not part of it."""
+    arrays: dict[str, Any] = {name: getattr(features, name) for name in ARRAYS}
+    texts = {name: getattr(features, name) for name in OPTIONAL if getattr(features, name) is not None}
+    arrays |= {name: np.array(values, dtype=str) for name, values in texts.items()}
+    with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def _holds_objects(file: Any, name: str) -> bool:
@@ -146,7 +160,8 @@ def _holds_objects(file: Any, name: str) -> bool:
     return bool(dtype.hasobject)
 
 
-def _vectors(name: str, x: NDArray[Any]) -> Vectors:
+def vectors(name: str, x: NDArray[Any]) -> Vectors:
+    """Return numbers as floats; half, single and double precision are kept."""
     if x.dtype.kind not in "fiub":
         raise InputError(f"{name} must hold real numbers, not {x.dtype}")
     if x.dtype.kind == "f" and x.dtype.newbyteorder("=") in FLOATS:

@@ -28,6 +28,8 @@ FLOATS = (np.float16, np.float32, np.float64)
 BLOCK_ROWS = 4096  # vectors are checked in blocks, so that no second array of their size is made
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 NPY_START = b"\x93NUMPY"
+PARQUET_START = b"PAR1"
+FORMS = (".safetensors", ".npz", ".parquet")
 PACKS = Path(__file__).parent / "packs"  # see DATA_CARD.md there for their origin and license
 
 
@@ -330,7 +332,9 @@ def _picked(names: tuple[str, ...] | None, rows: slice | NDArray[np.intp]) -> tu
 
 
 def load_features(path: FilePath) -> FeatureSet:
-    """Load a fiveshot feature file (safetensors), or an ``.npz`` of any program; the content decides which it is.
+    """Load a fiveshot feature file (safetensors), or an ``.npz`` or Parquet file of any program.
+
+    The content decides which it is.
 
     Parameters
     ----------
@@ -347,7 +351,7 @@ def load_features(path: FilePath) -> FeatureSet:
     StorageError
         When the file is missing, damaged or of another kind.
     InputError
-        When an ``.npz`` lacks something; see :func:`load_npz`.
+        When an ``.npz`` or a Parquet file lacks something; see :func:`load_npz` and :func:`load_parquet`.
 
     Examples
     --------
@@ -358,7 +362,7 @@ def load_features(path: FilePath) -> FeatureSet:
     """
     path = Path(path)
     if path.is_dir():
-        raise StorageError(f"{path} is a folder", hint="give a feature file (.safetensors or .npz)")
+        raise StorageError(f"{path} is a folder", hint="give a feature file (.safetensors, .npz or .parquet)")
     if not path.is_file():
         raise StorageError(f"no such file: {path}", hint="extract features with: fiveshot extract")
     with attempting(f"read {path}"), path.open("rb") as file:
@@ -369,13 +373,57 @@ def load_features(path: FilePath) -> FeatureSet:
         from fiveshot.features._npz import load_npz
 
         return load_npz(path)
+    if start.startswith(PARQUET_START):
+        from fiveshot.features._parquet import load_parquet
+
+        return load_parquet(path)
     # A safetensors file begins with the length of its header in 8 bytes; the header is a JSON object.
     if start[8:9] == b"{":
         return FeatureSet.load(path)
     raise StorageError(
-        f"{path} is not a feature file: it is neither safetensors nor .npz",
+        f"{path} is not a feature file: it is neither safetensors nor .npz nor Parquet",
         hint="save features with FeatureSet.save, or with numpy.savez as train_x, train_y, test_x, test_y",
     )
+
+
+def save_features(features: FeatureSet, path: FilePath) -> None:
+    """Write features in the form that the name of the file asks for; the file is complete or absent.
+
+    Parameters
+    ----------
+    features : FeatureSet
+        The vectors.
+    path : str or path
+        A name that ends in ``.safetensors``, ``.npz`` or ``.parquet``. An ``.npz`` does not keep the provenance.
+
+    Raises
+    ------
+    InputError
+        When the name ends otherwise.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot.features import embedded_features, load_features, save_features
+    >>> birds = embedded_features().restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_features(birds, f"{folder}/birds.npz")
+    ...     load_features(f"{folder}/birds.npz")
+    FeatureSet('birds': 60 training and 60 test vectors of 320 float16, 2 classes)
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix == ".safetensors":
+        features.save(path)
+    elif suffix == ".npz":
+        from fiveshot.features._npz import save_npz
+
+        save_npz(features, path)
+    elif suffix == ".parquet":
+        from fiveshot.features._parquet import save_parquet
+
+        save_parquet(features, path)
+    else:
+        raise InputError(f"cannot write features to {path}", hint=f"choose a name that ends in {', '.join(FORMS)}")
 
 
 def write_feature_file(

@@ -1,0 +1,201 @@
+"""Parquet files as Hugging Face's ``datasets`` writes them: rows with labels, whose names are in the schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.core.draws import stratified_split
+from fiveshot.data.dataset import ImageDataset, ImageSplit
+from fiveshot.data.sources import BytesSource
+from fiveshot.errors import InputError, StorageError, some_of
+from fiveshot.extras import import_extra
+from fiveshot.storage import FRESH_COPY
+
+SUFFIX = ".parquet"
+METADATA = b"huggingface"  # the key of the schema's metadata with the features of a dataset
+LABELS = (
+    "label",
+    "labels",
+    "fine_label",
+    "class",
+    "target",
+    "y",
+)  # columns that may hold labels, the likeliest first
+TESTS = ("test", "val")  # how the names of test splits begin
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledRows:
+    """Rows of Parquet files with their labels.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        All rows: the training rows, then the test rows.
+    labels : ndarray of shape (n_rows,)
+        Indices into ``class_names``.
+    is_test : ndarray of shape (n_rows,)
+        Which rows belong to the test split; none if there is no test split.
+    class_names : tuple of str
+        From the schema's metadata, or the distinct labels in ascending order.
+    """
+
+    table: Any
+    labels: NDArray[np.int64]
+    is_test: NDArray[np.bool_]
+    class_names: tuple[str, ...]
+
+    def column(self, what: str, fits: Callable[[Any], bool]) -> Any:
+        """Return the only column whose type fits, as one Arrow array."""
+        names = [field.name for field in self.table.schema if fits(field.type)]
+        if len(names) != 1:
+            found = f"{len(names)} such columns: {', '.join(names)}" if names else "no such column"
+            has = some_of(self.table.schema.names, 8)
+            raise InputError(f"needs one column of {what}; there is {found} (columns: {has})")
+        return self.table[names[0]].combine_chunks()
+
+
+def is_parquet(path: Path) -> bool:
+    """Tell whether a path is a Parquet file, or a folder of Parquet files."""
+    if path.is_dir():  # among class folders, a table of answers may lie
+        return any(path.glob(f"*{SUFFIX}")) and not any(inner.is_dir() for inner in path.iterdir())
+    return path.name.lower().endswith(SUFFIX)
+
+
+def read_rows(path: Path) -> LabeledRows:
+    """Read a Parquet file, or all of a folder.
+
+    Splits are told by a column ``split`` or by the names of files (``train-00000-of-00001.parquet``). A validation
+    split counts as the test split. Names of classes come from the metadata that ``datasets`` puts into the schema.
+
+    Parameters
+    ----------
+    path : Path
+        The file or folder.
+
+    Returns
+    -------
+    LabeledRows
+        All rows, in memory.
+
+    Raises
+    ------
+    InputError
+        When there are no labels, or a row has none.
+    StorageError
+        When a file cannot be read.
+    """
+    arrow, parquet = (import_extra(name, extra="parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    try:
+        tables = [parquet.read_table(file) for file in files]
+        table = arrow.concat_tables(tables)
+    except (arrow.ArrowException, OSError) as error:
+        raise StorageError(f"cannot read {path} as Parquet ({error})", hint=FRESH_COPY) from error
+    try:
+        labels, names = _labels(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}", hint=error.hint) from error
+    if "split" in table.schema.names:
+        splits = table["split"].to_pylist()
+    else:
+        splits = [file.name for file, rows in zip(files, tables, strict=True) for _ in range(rows.num_rows)]
+    tests = [np.char.startswith(np.char.lower(np.array(splits, dtype=str)), begin) for begin in TESTS]
+    if all(test.any() for test in tests):
+        raise InputError(f"{path} has a test and a validation split", hint="keep the one to test with")
+    is_test = np.logical_or(*tests)
+    if is_test.all():  # a single file "test.parquet" is all there is
+        is_test[:] = False
+    order = np.argsort(is_test, kind="stable")
+    return LabeledRows(table.take(order), labels[order], is_test[order], names)
+
+
+def open_parquet(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
+    """Open the images of Parquet files; they are read into memory, encoded as they are.
+
+    Parameters
+    ----------
+    path : Path
+        A file, or a folder of files, with an image column: bytes, or a structure with ``bytes``.
+    seed : int
+        Seed for drawing the test images if there is no test split.
+    holdout : float
+        Share of every class that becomes the test split in that case.
+
+    Returns
+    -------
+    ImageDataset
+        The images.
+
+    Raises
+    ------
+    InputError
+        When there is no image column, or no labels.
+    """
+    rows = read_rows(path)
+    try:
+        column = rows.column("images", _holds_images)
+    except InputError as error:
+        raise InputError(f"{path} {error.message}", hint="vectors need no extraction: bench --features") from error
+    images = []
+    for number, value in enumerate(column.to_pylist()):
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if data is None:
+            raise InputError(f"{path}: row {number} has no image bytes", hint="save the dataset with its images")
+        own = value.get("path") if isinstance(value, dict) else None
+        images.append(BytesSource(data, f"{path.name}#{number}" + (f" {own}" if own else "")))
+    if rows.is_test.any():
+        parts = np.flatnonzero(~rows.is_test), np.flatnonzero(rows.is_test)
+    else:
+        parts = stratified_split(rows.labels, held_out=holdout, seed=seed)
+    train, test = (ImageSplit(tuple(images[row] for row in part), rows.labels[part]) for part in parts)
+    return ImageDataset(path.stem, rows.class_names, train, test)
+
+
+def _labels(table: Any) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the label of each row, and the names of the classes."""
+    names = _names(table.schema)
+    columns = [name for name in (*names, *LABELS) if name in table.schema.names]
+    if not columns:
+        raise InputError(
+            f"there are no labels (columns: {some_of(table.schema.names, 8)})", hint="name their column 'label'"
+        )
+    values, known = table[columns[0]].to_pylist(), names.get(columns[0])
+    missing = [row for row, value in enumerate(values) if value is None or (known and value == -1)]
+    if missing:
+        raise InputError(f"row {missing[0]} has no label", hint="leave out rows without labels")
+    if known is None:
+        distinct, labels = np.unique(np.array(values), return_inverse=True)
+        return labels.astype(np.int64), tuple(str(value) for value in distinct)
+    if not all(isinstance(value, int) and 0 <= value < len(known) for value in values):
+        raise InputError(f"{columns[0]!r} must hold indices into its {len(known)} names")
+    return np.array(values, dtype=np.int64), known
+
+
+def _names(schema: Any) -> dict[str, tuple[str, ...]]:
+    """Return the names of classes by column, from the metadata of the schema."""
+    text = (schema.metadata or {}).get(METADATA)
+    try:
+        features = json.loads(text)["info"]["features"] if text else {}
+        found = {
+            name: feature["names"]
+            for name, feature in features.items()
+            if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the dataset's metadata in the schema is damaged ({error})", hint=FRESH_COPY) from error
+    return {name: tuple(map(str, names)) for name, names in found.items()}
+
+
+def _holds_images(kind: Any) -> bool:
+    types = import_extra("pyarrow.types", extra="parquet")
+    if types.is_struct(kind):
+        return "bytes" in [kind.field(place).name for place in range(kind.num_fields)]
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))

@@ -1,0 +1,121 @@
+"""Feature files as Parquet: a column of vectors, and labels, as Hugging Face's ``datasets`` has them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fiveshot.data.parquet import METADATA, read_rows
+from fiveshot.errors import InputError, StorageError
+from fiveshot.extras import import_extra
+from fiveshot.features._npz import OWN_SPLIT, split_whole, vectors
+from fiveshot.features.feature_set import FeatureSet, Provenance
+from fiveshot.storage import FRESH_COPY, FilePath, atomic_path
+
+OWN_METADATA = b"fiveshot"  # the key of the schema's metadata with the provenance
+
+
+def load_parquet(path: FilePath) -> FeatureSet:
+    """Read vectors and labels from a Parquet file, or from a folder of them.
+
+    One column must hold lists of numbers of one length. Labels are in a column that the schema calls class label
+    or in ``label``. A column ``split``, or the names of the files, tell training from test rows. Without them, a
+    fifth of each class is held out, as for an ``.npz`` of ``X`` and ``y``.
+
+    Parameters
+    ----------
+    path : str or path
+        The file or folder.
+
+    Returns
+    -------
+    FeatureSet
+        The vectors, in memory.
+
+    Raises
+    ------
+    InputError
+        When vectors or labels are missing.
+    StorageError
+        When a file cannot be read.
+    """
+    path = Path(path)
+    rows = read_rows(path)
+    types = import_extra("pyarrow.types", extra="parquet")
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    try:
+        column = rows.column(
+            "vectors", lambda kind: any(fits(kind) for fits in lists) and _is_number(kind.value_type)
+        )
+        if column.null_count:
+            raise InputError("some rows have no vector")
+        lengths = {len(value) for value in column}
+        if len(lengths) != 1:
+            raise InputError(f"vectors have different lengths: {min(lengths)} to {max(lengths)}")
+        x = vectors(
+            "embedding", column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), lengths.pop())
+        )
+        provenance = _provenance(path, rows.table.schema)
+        train, test = np.flatnonzero(~rows.is_test), np.flatnonzero(rows.is_test)
+        if not len(test):
+            train, test = split_whole(rows.labels)
+            provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
+        y = rows.labels
+        return FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}", hint=error.hint or "images need: fiveshot extract") from error
+
+
+def save_parquet(features: FeatureSet, path: FilePath) -> None:
+    """Write features as a Parquet file with columns ``embedding``, ``label``, ``split`` and, if known, ``name``.
+
+    The schema has the metadata of Hugging Face's ``datasets``, so that these read the names of the classes.
+    """
+    arrow, parquet = (import_extra(name, extra="parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    x = np.concatenate([features.train_x, features.test_x])
+    splits = ["train"] * len(features.train_x) + ["test"] * len(features.test_x)
+    columns = {
+        "embedding": arrow.FixedSizeListArray.from_arrays(arrow.array(x.ravel()), features.n_features),
+        "label": arrow.array(np.concatenate([features.train_y, features.test_y])),
+        "split": arrow.array(splits),
+    }
+    described: dict[str, Any] = {
+        "embedding": {
+            "feature": {"dtype": str(x.dtype), "_type": "Value"},
+            "length": features.n_features,
+            "_type": "Sequence",
+        },
+        "label": {"names": list(features.class_names), "_type": "ClassLabel"},
+        "split": {"dtype": "string", "_type": "Value"},
+    }
+    if features.train_names is not None and features.test_names is not None:
+        columns["name"] = arrow.array([*features.train_names, *features.test_names])
+        described["name"] = {"dtype": "string", "_type": "Value"}
+    table = arrow.table(columns).replace_schema_metadata(
+        {
+            METADATA: json.dumps({"info": {"features": described}}),
+            OWN_METADATA: json.dumps(features.provenance.as_dict()),
+        }
+    )
+    with atomic_path(Path(path)) as temporary:
+        parquet.write_table(table, temporary)
+
+
+def _provenance(path: Path, schema: Any) -> Provenance:
+    """Return the provenance in a file of ours; that of others is unknown."""
+    text = (schema.metadata or {}).get(OWN_METADATA)
+    if text is None:
+        return Provenance.unknown(path.stem, note=f"read from {path.name}")
+    try:
+        return Provenance.from_dict(json.loads(text))
+    except (ValueError, TypeError, InputError) as error:
+        raise StorageError(f"{path} has a damaged provenance ({error})", hint=FRESH_COPY) from error
+
+
+def _is_number(kind: Any) -> bool:
+    types = import_extra("pyarrow.types", extra="parquet")
+    return bool(types.is_floating(kind) or types.is_integer(kind))

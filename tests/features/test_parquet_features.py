@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fiveshot.backbones import load_embedder
+from fiveshot.data import open_images
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features import (
+    OWN_SPLIT,
+    FeatureSet,
+    Provenance,
+    extract,
+    load_features,
+    load_parquet,
+    save_features,
+)
+
+arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+
+X = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float16)
+Y = np.array([0, 0, 1, 1, 2, 2])
+MADE = Provenance("birds", "vit", "ab12", {"size": 224})
+BIRDS = FeatureSet(X, Y, X[:3] + 1, Y[:3], ("wren", "rook", "ani"), MADE, tuple("abcdef"), tuple("xyz"))
+
+
+def write(path: Path, columns: dict, names: list[str] | None = None) -> Path:
+    """Write a table as Hugging Face's ``datasets`` does."""
+    table = arrow.table(columns)
+    if names:
+        features = {"label": {"names": names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    parquet.write_table(table, path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["safetensors", "npz", "parquet"])
+def test_what_is_written_is_read(tmp_path: Path, form: str) -> None:
+    save_features(BIRDS, tmp_path / f"birds.{form}")
+    again = load_features(tmp_path / f"birds.{form}")
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(BIRDS, name))
+    assert (again.class_names, again.train_x.dtype) == (BIRDS.class_names, X.dtype)
+    assert (again.provenance == MADE) == (form != "npz")
+
+
+def test_another_program_reads_what_was_written(tmp_path: Path) -> None:
+    save_features(BIRDS, tmp_path / "birds.parquet")
+    table = parquet.read_table(tmp_path / "birds.parquet")
+    assert table["split"].to_pylist() == ["train"] * 6 + ["test"] * 3
+    assert table["name"].to_pylist() == list("abcdefxyz")
+    np.testing.assert_array_equal(np.array(table["embedding"].to_pylist()[:6], dtype=np.float16), X)
+    about = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert about["label"] == {"names": ["wren", "rook", "ani"], "_type": "ClassLabel"}
+    save_features(BIRDS, tmp_path / "birds.npz")
+    with np.load(tmp_path / "birds.npz", allow_pickle=False) as file:
+        np.testing.assert_array_equal(file["test_x"], X[:3] + 1)
+
+
+def test_embeddings_of_a_dataset_have_the_names_of_its_schema(tmp_path: Path) -> None:
+    columns = {"id": ["a"] * 6, "emb": X.astype(np.float32).tolist(), "label": Y}
+    found = load_features(write(tmp_path / "all.parquet", columns, ["wren", "rook", "ani"]))
+    assert found.class_names == ("wren", "rook", "ani")
+    assert OWN_SPLIT in found.provenance.note
+    assert (len(found.train_x), len(found.test_x)) == (3, 3)
+    (tmp_path / "hub").mkdir()
+    write(tmp_path / "hub" / "train-00000-of-00001.parquet", columns, ["wren", "rook", "ani"])
+    write(tmp_path / "hub" / "test-00000-of-00001.parquet", {**columns, "label": Y[::-1]}, ["wren", "rook", "ani"])
+    both = load_parquet(tmp_path / "hub")
+    np.testing.assert_array_equal(both.train_x, X)
+    np.testing.assert_array_equal(both.test_y, Y[::-1])
+
+
+def test_labels_may_be_texts(tmp_path: Path) -> None:
+    labels = ["wren", "wren", "rook", "rook", "ani", "ani"]
+    found = load_features(write(tmp_path / "all.parquet", {"embedding": X.tolist(), "label": labels}))
+    assert found.class_names == ("ani", "rook", "wren")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"embedding": X.tolist()}, "there are no labels"),
+        ({"embedding": X.tolist(), "label": [0, 0, 1, 1, 2, None]}, "row 5 has no label"),
+        ({"text": ["a"] * 6, "label": Y}, "needs one column of vectors; there is no such column"),
+        ({"one": X.tolist(), "two": X.tolist(), "label": Y}, "2 such columns: one, two"),
+        ({"embedding": [[1.0], [1.0, 2.0]], "label": [0, 0]}, "different lengths: 1 to 2"),
+        ({"embedding": [[1.0], None], "label": [0, 0]}, "some rows have no vector"),
+    ],
+)
+def test_what_is_missing_is_said(tmp_path: Path, columns: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        load_features(write(tmp_path / "bad.parquet", columns))
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(StorageError, match=r"cannot read .*cut.parquet as Parquet"):
+        load_features(tmp_path / "cut.parquet")
+    with pytest.raises(InputError, match="indices into its 2 names"):
+        load_features(write(tmp_path / "f.parquet", {"embedding": X.tolist(), "label": Y}, ["wren", "rook"]))
+    with pytest.raises(InputError, match=r"cannot write features to .*birds.csv"):
+        save_features(BIRDS, tmp_path / "birds.csv")
+    assert not (tmp_path / "birds.csv").exists()
+
+
+def test_images_of_a_dataset_are_extracted(tmp_path: Path) -> None:
+    encoded = []
+    for grey in (10, 20, 30, 200, 210, 220):
+        buffer = io.BytesIO()
+        Image.new("RGB", (64, 64), (grey, grey, grey)).save(buffer, "PNG")
+        encoded.append({"bytes": buffer.getvalue(), "path": f"{grey}.png"})
+    columns = {"image": encoded, "label": [1, 1, 1, 0, 0, 0], "split": ["train", "train", "test"] * 2}
+    opened = open_images(write(tmp_path / "skies.parquet", columns, ["day", "night"]), seed=0)
+    assert (opened.class_names, len(opened.train), len(opened.test)) == (("day", "night"), 4, 2)
+    done = extract(opened, load_embedder())
+    assert done.features.train_y.tolist() == [1, 1, 0, 0]
+    del columns["image"]
+    with pytest.raises(InputError, match="needs one column of images"):
+        open_images(write(tmp_path / "none.parquet", columns), seed=0)
+
+
+def test_a_table_of_answers_among_class_folders_is_not_a_dataset(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            Image.new("RGB", (8, 8)).save(tmp_path / name / f"{number}.png")
+    write(tmp_path / "answers.parquet", {"photo": ["cat/0.png"]})
+    assert open_images(tmp_path, seed=0).class_names == ("cat", "dog")
