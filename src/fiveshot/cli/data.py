@@ -96,7 +96,7 @@ def draw_samples(
 
     Example: fiveshot data samples samples
     """
-    from fiveshot.data.synthetic import draw_samples
+    from fiveshot.data import draw_samples
 
     with answering("data samples", as_json=as_json) as answer:
         with status("drawing"):
@@ -199,8 +199,7 @@ def extract(
 
     Example: fiveshot extract --images photos --out photos.safetensors
     """
-    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder
-    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder, preprocessing_for
     from fiveshot.features import ExtractionSettings, FeatureCache, open_labeled_images
     from fiveshot.features import extract as extract_features
 
@@ -260,9 +259,9 @@ def _print(done: Extraction, backbone: str) -> None:
 
 def print_bad(bad: Sequence[BadImage]) -> None:
     """List images that were left out."""
-    from fiveshot.data.dataset import bad_lines
+    from fiveshot.data import bad_image_lines
 
     if bad:
         echo(f"left out {counted(len(bad), 'bad image')}:")
-        for line in bad_lines(bad, SHOWN):
+        for line in bad_image_lines(bad, SHOWN):
             echo(line)

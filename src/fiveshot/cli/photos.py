@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from fiveshot.cli import options
 from fiveshot.cli.output import INCOMPLETE, Answer, answering, answering_with, answers_bar, image_bar, percent
-from fiveshot.data.reduction import Box
+from fiveshot.data import Box
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
 from fiveshot.values import to_json

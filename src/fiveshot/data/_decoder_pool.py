@@ -36,7 +36,7 @@ from fiveshot.data._decoder_process import (
 )
 from fiveshot.data.decoding import MAX_PIXELS
 from fiveshot.data.reduction import Box
-from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
+from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, image_digest
 from fiveshot.errors import FiveshotError
 from fiveshot.work import SAFE_PATH, in_order, safe_path
 
@@ -512,7 +512,7 @@ def _request(
 def _digest(source: ImageSource) -> str:
     """Return the digest of a photo whose decoder did not return it; empty if the photo cannot be read."""
     try:
-        return source_digest(source).hex()
+        return image_digest(source).hex()
     except ImageError:
         return ""
 

@@ -18,7 +18,7 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.data import BadImage, ImageDataset, Photo, bad_images_error
 from fiveshot.errors import StorageError
-from fiveshot.features.feature_set import ARRAYS, FeatureSet
+from fiveshot.features.feature_set import FEATURE_ARRAYS, FeatureSet
 from fiveshot.features.job import (
     CacheKey,
     ExtractionJob,
@@ -191,7 +191,7 @@ def extract(
             return _computed(job, told, folder, lambda content: target)[0]
     with tempfile.TemporaryDirectory() as name:
         extraction, _ = _computed(job, told, Path(name), lambda content: Path(name) / "features.safetensors")
-        arrays: dict[str, Any] = {key: np.array(getattr(extraction.features, key)) for key in ARRAYS}
+        arrays: dict[str, Any] = {key: np.array(getattr(extraction.features, key)) for key in FEATURE_ARRAYS}
         in_memory = replace(extraction.features, **arrays, vectors_checked=True)
         return replace(extraction, path=None, features=in_memory)
 

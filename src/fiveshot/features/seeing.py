@@ -17,11 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing, default_workers
-from fiveshot.backbones.embedder import Vectors
-from fiveshot.backbones.preprocessing import Pixels
-from fiveshot.data import MAX_PIXELS, BadImage, ImageError, Photo, Reduced, by_source, decoders
-from fiveshot.data.reduction import PixelsAndCopies
+from fiveshot.backbones import Embedder, NotFiniteError, Pixels, Preprocessing, Vectors, default_workers
+from fiveshot.data import MAX_PIXELS, BadImage, ImageError, Photo, PixelsAndCopies, Reduced, by_source, decoders
 from fiveshot.work import in_order
 
 PART_COPY = 1 << 20  # bytes; if the file itself is kept, the copy of a box may have twice this size

@@ -18,8 +18,7 @@ from fiveshot.benchmark import (
     compare_runs,
 )
 from fiveshot.errors import InputError
-from fiveshot.metrics import PairedDifference, mean_std
-from fiveshot.metrics.paired import hierarchical_interval, holm_corrected, resampled_interval
+from fiveshot.metrics import PairedDifference, hierarchical_interval, holm_corrected, mean_std, resampled_interval
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, Variant, experiments
 

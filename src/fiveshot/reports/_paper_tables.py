@@ -31,10 +31,9 @@ from fiveshot.benchmark import (
     summarize_runs,
 )
 from fiveshot.core.scorers import RECIPES
-from fiveshot.data.registry import dataset_spec
+from fiveshot.data import dataset_spec
 from fiveshot.features import FeatureSet
-from fiveshot.metrics import mean_interval, mean_std
-from fiveshot.metrics.paired import RESAMPLES, resampled_interval
+from fiveshot.metrics import RESAMPLES, mean_interval, mean_std, resampled_interval
 from fiveshot.reports._bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, image_notes, seed_words
 from fiveshot.reports._comparison import LEADING
 from fiveshot.reports._formats import write_text

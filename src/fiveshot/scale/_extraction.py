@@ -16,8 +16,7 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import StorageError, counted
-from fiveshot.features import FeatureSet
-from fiveshot.features.parts import Part, join_parts, part_key, work_folder
+from fiveshot.features import FeatureSet, Part, join_parts, part_key, work_folder
 from fiveshot.scale._catalog import Catalog
 from fiveshot.scale._pipeline import (
     END,

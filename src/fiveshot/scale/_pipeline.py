@@ -17,15 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
-from fiveshot.backbones.embedder import fingerprint_of
+from fiveshot.backbones import BackboneSpec, Preprocessing, fingerprint_of, load_embedder
 from fiveshot.core.labels import Labels
 from fiveshot.data import BadImage, BytesSource, Photo
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.extras import import_extra
-from fiveshot.features import Provenance, Seen, decode_photos, embed
-from fiveshot.features.job import DTYPES
-from fiveshot.features.parts import stored_vectors
+from fiveshot.features import STORED_DTYPES, Provenance, Seen, decode_photos, embed, stored_vectors
 from fiveshot.scale._shards import Shard
 from fiveshot.scale.cluster import ClusterSettings, Resources, Tally, Workers, connected, own_errors, share_out
 
@@ -125,8 +122,8 @@ def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:
 
 def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts:
     """Load the backbone on this machine's CPU, and describe the vectors that the workers will compute."""
-    if dtype not in DTYPES:
-        raise unknown_name("type of vectors", dtype, DTYPES)
+    if dtype not in STORED_DTYPES:
+        raise unknown_name("type of vectors", dtype, STORED_DTYPES)
     runtime = "auto" if spec.runtime == "compiled" else spec.runtime
     here = load_embedder(spec.replace(device="cpu", precision=None, runtime=runtime))
     identity = here.identity()

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fiveshot.backbones import (
+    TORCH,
     BackboneSpec,
     Embedder,
     Preprocessing,
     choose_device,
     load_embedder,
+    needs_torch,
 )
-from fiveshot.backbones.embedder import TORCH, needs_torch
-from fiveshot.data import BadImage, ImageError, Photo, decoders
-from fiveshot.data.dataset import bad_lines
-from fiveshot.data.reduction import PixelsAndCopies
+from fiveshot.data import BadImage, ImageError, Photo, PixelsAndCopies, bad_image_lines, decoders
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.features import Keep, PhotoVector, bad_photos, see_photos
@@ -201,4 +200,4 @@ def refusal(bad: Sequence[BadImage], total: int) -> InputError:
         return ImageError(bad[0].name, bad[0].reason, code=bad[0].code)
     head = f"{len(bad)} of {total} photos cannot be used:"
     way_out = "repair them or leave them out; nothing was changed"
-    return InputError("\n".join([head, *bad_lines(bad), way_out]), code="bad_photos")
+    return InputError("\n".join([head, *bad_image_lines(bad), way_out]), code="bad_photos")

@@ -1,7 +1,7 @@
 """Backbone and head as one ONNX file: photos in, probabilities out, on a runtime without fiveshot.
 
-The graph of the embedded backbone comes with the package, and the head is a few nodes behind it: PyTorch is needed
-for other backbones alone.
+The package contains the graph of the embedded backbone; a few nodes for the head are added to it. Only other
+backbones need PyTorch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.backbones import Embedder, Preprocessing
-from fiveshot.backbones.embedded import EmbeddedNetwork
+from fiveshot.backbones import EmbeddedNetwork, Embedder, Preprocessing
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import ALONG, BETWEEN, LinearScorer, Surroundings
 from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
 from fiveshot.core.scorers import FeCAMScorer, NCMScorer, Prototype, Scorer, UnbiasedLDAScorer
-from fiveshot.data.reduction import INNER, VIEWS
+from fiveshot.data import INNER_VIEW, VIEWS
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.recognizer.recognition.rejection import (
@@ -46,12 +45,10 @@ _LEAST = np.float32(1e-12)  # length of a vector that has none
 
 
 def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path]:
-    """Return the paths of the graph and of the JSON file beside it, if an export may be written there."""
+    """Return the paths of the graph and of its JSON file, if an export may be written there."""
     target = Path(path)
     if target.suffix != ".onnx":
-        raise InputError(
-            f"{target} must end in .onnx", hint="a model for another fiveshot is exported without --onnx"
-        )
+        raise InputError(f"{target} must end in .onnx", hint="leave out --onnx to export a model for fiveshot")
     sidecar = target.with_suffix(".json")
     check_target(target, _is_onnx_export, overwrite=overwrite)
     check_target(sidecar, is_description, overwrite=overwrite, beside=target)
@@ -67,12 +64,12 @@ def write_onnx(
     strangers: Strangers | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write ``path`` (.onnx) and beside it a JSON file that says how to use it; return the latter's path.
+    """Write ``path`` (.onnx) and a JSON file that describes it; return the path of the JSON file.
 
     Input ``images`` is (n, views, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
     ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
-    under ``fiveshot``. The files of an earlier export are replaced, any others only with ``overwrite``. Both
-    are on the disk before the first takes its place: only a kill in the moment between can leave one alone.
+    under ``fiveshot``. Files of an earlier export are replaced, other files only with ``overwrite``. Both files
+    are on the disk before the first replacement; only a kill between the two replacements can leave one old.
     """
     target, sidecar = onnx_targets(path, overwrite=overwrite)
     model, said = model_graph(embedder, head, rejection=rejection, strangers=strangers)
@@ -87,9 +84,9 @@ def write_onnx(
 def model_graph(
     embedder: Embedder, head: Scorer, *, rejection: Rejection | None, strangers: Strangers | None
 ) -> tuple[Any, dict[str, Any]]:
-    """Return backbone and head as an ONNX model, and what a program needs beside it.
+    """Return backbone and head as an ONNX model, and its description.
 
-    The result is compared with what the head says before it counts.
+    The outputs of the graph are compared with those of the head first.
     """
     graph = _backbone_graph(import_extra("onnx", extra="onnx"), embedder)
     graph.average_views(embedder.preprocessing.shape)
@@ -107,7 +104,7 @@ def model_graph(
 
 
 def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> dict[str, Any]:
-    """Return what a program needs beside the graph: preprocessing, class names, thresholds."""
+    """Return what a program needs to use the graph: preprocessing, class names, thresholds."""
     prepared = embedder.preprocessing
     thresholds = rejection.thresholds_in(head.memory) if rejection else np.full(len(head.classes), -np.inf)
     return {
@@ -134,30 +131,30 @@ def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> d
 
 
 def as_json(said: dict[str, Any]) -> str:
-    """Return values as JSON that is safe inside a page's script, too."""
+    """Return values as JSON that is also safe inside a script of a web page."""
     return json.dumps(said, indent=1, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
-    """Return how one of the squares is made of a photo."""
+    """Describe how one view is cut out of a photo."""
     part = name.removeprefix("mirrored ")
     mirrored = part != name
     if part == "whole":
         return {"resize_both_sides_to": prepared.size, "mirrored": mirrored}
-    short = prepared.resize if part == "center" else round(prepared.resize / INNER)
+    short = prepared.resize if part == "center" else round(prepared.resize / INNER_VIEW)
     return {"resize_short_side_to": short, "center_crop": prepared.size, "mirrored": mirrored}
 
 
 class _Graph:
-    """A graph that grows node by node; values are known by their names."""
+    """An ONNX graph that is built node by node; values have names."""
 
     def __init__(self, onnx: Any, model: Any) -> None:
         self.onnx, self.model = onnx, model
-        self.features = "features"  # where the backbone ends
+        self.features = "features"  # the output of the backbone
         self._count = 0
 
     def constant(self, values: Any) -> str:
-        """Add an array of numbers: float32, or int64 where it holds integers."""
+        """Add a constant array: int64 for integers, float32 otherwise."""
         array = np.asarray(values)
         array = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
         name = self._fresh("constant")
@@ -165,14 +162,14 @@ class _Graph:
         return name
 
     def node(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> str:
-        """Add a node and return the name of its first output; inputs are names or arrays, for constants."""
+        """Add a node and return the name of its first output. Inputs are names, or arrays for constants."""
         names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
         found = [self._fresh(operator) for _ in range(outputs)]
         self.model.graph.node.append(self.onnx.helper.make_node(operator, names, found, **attributes))
         return found[0]
 
     def average_views(self, shape: tuple[int, int, int, int]) -> None:
-        """Take photos of several views each, (n, *shape), in the place of single squares."""
+        """Change the input to photos with several views each, (n, *shape); average the features of the views."""
         views, *square = shape
         (taken,) = self.model.graph.input
         for node in self.model.graph.node:
@@ -189,7 +186,7 @@ class _Graph:
         self.features = self.node("ReduceMean", apart, np.array([1]), keepdims=0)
 
     def finish(self, outputs: Sequence[str], *, classes: int) -> None:
-        """Make these values the outputs of the graph, and the only ones."""
+        """Set the outputs of the graph."""
         helper, floats = self.onnx.helper, self.onnx.TensorProto.FLOAT
         del self.model.graph.output[:]
         shapes = (["n", classes], ["n", classes], ["n"])
@@ -206,7 +203,7 @@ class _Graph:
         return self.node("ReduceL2", rows, np.array([1]), keepdims=keepdims)
 
     def product(self, rows: str, others: str) -> str:
-        """Return the product of each row with one of the others."""
+        """Return the dot products of all rows with all rows of the other array."""
         return self.node("ReduceSum", self.node("Mul", rows, others), np.array([1]), keepdims=0)
 
     def largest(self, rows: str) -> str:
@@ -223,10 +220,10 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
     network = embedder.network
     if not isinstance(network, EmbeddedNetwork):
         require_extra("torch", "timm", "torchvision")
-        from fiveshot.backbones.export import export_onnx as exported
+        from fiveshot.backbones import export_onnx as exported
 
         try:
-            content = exported(network.backbone)  # type: ignore[attr-defined]  # every other network is torch's
+            content = exported(network.backbone)  # type: ignore[attr-defined]  # all other networks use torch
         except Exception as error:  # the exporter's errors have no common base
             raise InputError(f"{embedder.name} cannot be written as ONNX ({error})") from error
         return _Graph(onnx, onnx.load_model_from_string(content))
@@ -243,21 +240,21 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
 
 @dataclass(frozen=True)
 class _HeadNodes:
-    """The names of what a head gives."""
+    """The names of the values that a head computes."""
 
-    embedded: str  # (n, d): what statistics are taken of
+    embedded: str  # (n, d): transformed features
     scores: str  # (n, classes)
     probabilities: str  # (n, classes)
     familiarity: str  # (n,)
 
 
 def _head_nodes(graph: _Graph, head: Scorer, *, familiar: bool = True) -> _HeadNodes:
-    """Add a head behind the features; where familiarity is not wanted, without what costs most of it."""
+    """Add the nodes of a head. Without familiarity, most of its cost is saved."""
     if isinstance(head, UnbiasedLDAScorer):
         return _linear_nodes(graph, head.linear(), familiar=familiar)
     embedded = graph.features
     if isinstance(head, NCMScorer) and head.metric == "cosine":
-        # Each axis is a unit vector already, so that its scores are the prototypes' coordinates.
+        # The axes are unit vectors, so their scores are the coordinates of the prototypes.
         width = len(head.memory.statistics.means[0])
         weights = head.scores(np.eye(width, dtype=np.float32))  # (d, classes)
         scores = graph.node("MatMul", graph.unit_rows(graph.features), weights)
@@ -295,7 +292,7 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
 
 
 def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> str:
-    """Add what ``fiveshot.core.lda.Surroundings`` says of samples."""
+    """Add the nodes of ``fiveshot.core.lda.Surroundings``."""
     matrix = around.covariance.whiten(np.eye(len(around.origin), dtype=np.float32))
     white = graph.unit_rows(graph.node("MatMul", graph.node("Sub", unit, around.origin), matrix))
     along = graph.product(white, graph.node("Gather", around.white, best, axis=0))
@@ -308,7 +305,7 @@ def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> 
 
 
 def _shortened(graph: _Graph, width: int) -> str:
-    """Add what ``fiveshot.core.scatter.shortened`` does to features; return the name of the result."""
+    """Add the nodes of ``fiveshot.core.scatter.shortened``; return the name of the result."""
     scaled = graph.node("Mul", graph.unit_rows(graph.features), np.float32(width**0.5))
     upper, places = np.array([width - width // 2]), np.array([width - width // 2 - 1])
     median = graph.node("Gather", graph.node("TopK", scaled, upper, outputs=2), places, axis=1)
@@ -318,7 +315,7 @@ def _shortened(graph: _Graph, width: int) -> str:
 
 
 def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
-    """Add how photos stand beside those of none of the classes; the familiarity of all others stays."""
+    """Lower the familiarity of photos that are like the learned photos of none of the classes."""
     probabilities = _head_nodes(graph, strangers.fitted, familiar=False).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange), axis=1)
     chance = graph.node("Max", graph.node("ReduceSum", own, np.array([1]), keepdims=0), np.float32(LEAST_CHANCE))
@@ -333,13 +330,14 @@ def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_l
 
 
 def _distance_nodes(graph: _Graph, embedded: str, head: NCMScorer | FeCAMScorer) -> str:
-    """Add squared distances without solving systems, which ONNX cannot; return the name of the scores.
+    """Add squared distances without linear solves, which ONNX lacks; return the name of the scores.
 
-    Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with as many rows eᵢ are computed together.
+    Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with the same number of rows eᵢ are computed
+    together.
     """
     metrics = [_whole(metric, head) for metric in head.model.of(python_labels(head.classes))]
     means = np.stack([metric.mean for metric in metrics])  # (k, d)
-    # Distances from a point among the means lose fewer digits than from zero.
+    # Coordinates relative to a point among the means lose fewer digits than relative to zero.
     origin = means.mean(axis=0)
     means = means - origin
     parts = [_quadratic(metric) for metric in metrics]
@@ -360,7 +358,7 @@ def _distance_nodes(graph: _Graph, embedded: str, head: NCMScorer | FeCAMScorer)
 
 
 def _whole(metric: Metric | Prototype, head: NCMScorer | FeCAMScorer) -> Metric | Prototype:
-    """Return a metric that needs nothing of the base classes."""
+    """Return the metric without its dependence on the base classes."""
     if not isinstance(head, FeCAMScorer) or not isinstance(metric, LowRankMetric) or metric.borrowed is None:
         return metric
     gaussian = metric.borrowed.gaussian(metric.mean)
@@ -371,7 +369,7 @@ Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floatin
 
 
 def _length_nodes(graph: _Graph, X: str, parts: Sequence[Quadratic], means: NDArray[np.floating]) -> str:
-    """Add Σᵢ ±(eᵢ·(x − μ))² of classes with as many rows, (n, k); no rows at all give zero."""
+    """Add Σᵢ ±(eᵢ·(x − μ))² for classes with the same number of rows, (n, k); zero for no rows."""
     rank = max(1, len(parts[0][1]))
     rows = np.concatenate([own if len(own) else np.zeros((1, means.shape[1])) for _, own, _ in parts])
     offsets = (rows.reshape(len(parts), rank, -1) * means[:, None]).sum(axis=2).ravel()  # (k · r,)
@@ -382,7 +380,7 @@ def _length_nodes(graph: _Graph, X: str, parts: Sequence[Quadratic], means: NDAr
 
 
 def _quadratic(metric: Metric | Prototype) -> Quadratic:
-    """Return a (d,), the rows e (r, d) and their signs (r,); a prototype is the plain distance."""
+    """Return a (d,), the rows e (r, d) and their signs (r,). For a prototype this is the Euclidean distance."""
     width = len(metric.mean)
     if isinstance(metric, LowRankMetric):
         more = np.zeros((0, width)) if metric.added is None else metric.added[None]
@@ -399,10 +397,10 @@ def _quadratic(metric: Metric | Prototype) -> Quadratic:
 
 
 def _compare(content: bytes, embedder: Embedder, head: Scorer, strangers: Strangers | None) -> None:
-    """Refuse a graph that does not compute what the backbone and the head do."""
+    """Raise an error if the graph does not compute the same as the backbone and the head."""
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is said below
+    options.log_severity_level = 4  # errors are reported below
     pixels = np.random.default_rng(0).integers(0, 256, (3, *embedder.preprocessing.shape), np.uint8)
     try:
         session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -415,14 +413,14 @@ def _compare(content: bytes, embedder: Embedder, head: Scorer, strangers: Strang
         ours = getattr(answer, name)
         worst = float(np.abs(ours - theirs).max())
         if not worst <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
-            raise InputError(f"ONNX Runtime gives other {name} (by {worst:.3g})", hint="nothing was written")
+            raise InputError(f"ONNX Runtime computes other {name} (by {worst:.3g})", hint="nothing was written")
 
 
 def _is_onnx_export(path: Path) -> bool:
     onnx = import_extra("onnx", extra="onnx")
     try:
         properties = onnx.load(str(path), load_external_data=False).metadata_props
-    except Exception:  # what is not an ONNX file fails in many ways
+    except Exception:  # a file that is not ONNX fails in many ways
         return False
     return any(one.key == PROPERTY and _describes(one.value) for one in properties)
 
@@ -436,7 +434,7 @@ def is_description(path: Path) -> bool:
 
 
 def _describes(text: str) -> bool:
-    """Tell whether a text is what ``describe`` gives, in this release or another."""
+    """Tell whether a text is a description made by ``describe``, in any release."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
