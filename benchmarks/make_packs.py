@@ -36,8 +36,7 @@ from fiveshot.backbones import (
 )
 from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.benchmark import get_protocol, run, summarize_runs
-from fiveshot.data import ImageDataset, ImageSource, ImageSplit, decode
-from fiveshot.data import VIEWS
+from fiveshot.data import VIEWS, ImageDataset, ImageSource, ImageSplit, decode
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.tuning import Execution, Fold, get_recipe, open_material
 

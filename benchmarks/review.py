@@ -29,7 +29,7 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet
-from fiveshot.recognizer.advice import MORE, applicable, review_photos
+from fiveshot.recognizer.advice import MORE_PHOTOS, applicable, review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.values import Review
 from fiveshot.work import one_thread
@@ -249,17 +249,17 @@ def curves(features: FeatureSet, draws: int) -> None:
     """Print the expected and the measured gain of more photos."""
     print(
         "\n| classes | photos | left out | expected now | measured | "
-        + " | ".join(f"expected with {more} more | measured" for more in MORE)
+        + " | ".join(f"expected with {more} more | measured" for more in MORE_PHOTOS)
         + " |"
     )
-    print("|---|---|---|---|---|" + "---|---|" * len(MORE))
+    print("|---|---|---|---|---|" + "---|---|" * len(MORE_PHOTOS))
     for classes, photos in ((5, 5), (20, 5), (20, 10), (50, 5)):
         rows = []
         for seed in range(draws):
             drawn = draw(features, Setting(classes, photos), "test", seed)
             found = reviewed(drawn, drawn.y)
             row = [found.accuracy]
-            for more, expected in zip((0, *MORE), found.expected, strict=True):
+            for more, expected in zip((0, *MORE_PHOTOS), found.expected, strict=True):
                 X = np.concatenate([drawn.X, *(own[:more] for own in drawn.more.values())])
                 y = np.concatenate([drawn.y, *(np.repeat(name, more) for name in drawn.more)])
                 row += [expected, accuracy(drawn, X, y)]

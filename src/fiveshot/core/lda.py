@@ -512,7 +512,7 @@ def estimate_spectrum(white: Array, noise: Array, *, prior: Prior) -> Spectrum:
 
 
 @dataclass(frozen=True, eq=False)
-class _Guess:
+class _Estimate:
     """Posterior means K x̄ of classes in whitened space."""
 
     values: Array  # (C, d)
@@ -527,16 +527,16 @@ def _noise(counts: Array, covariance: Covariance, new: Array) -> Array:
     return namespace(counts).where(new, *noises) / counts
 
 
-def _guess(white: Array, noise: Array, spectrum: Spectrum, prior: Prior) -> _Guess:
+def _guess(white: Array, noise: Array, spectrum: Spectrum, prior: Prior) -> _Estimate:
     keep, rest = kept_signal(spectrum, noise, prior)  # K: (C, r), (C,)
     along = white @ spectrum.directions  # (C, r)
     values = rest[:, None] * white + ((keep - rest[:, None]) * along) @ spectrum.directions.T
     others = white.shape[1] - len(spectrum.variances)
     inflation = (squared_lengths(keep) + others * rest**2) * noise
-    return _Guess(values, squared_lengths(values), inflation, expected_scores(spectrum, keep, rest))
+    return _Estimate(values, squared_lengths(values), inflation, expected_scores(spectrum, keep, rest))
 
 
-def _scored(guess: _Guess, shared: Shared, origin: Array) -> SpaceModel:
+def _scored(guess: _Estimate, shared: Shared, origin: Array) -> SpaceModel:
     xp = namespace(origin)
     length = xp.sqrt(at_least(guess.squared - shared.prior.bias * guess.inflation, shared.least))
     best = max(shared.spectrum.trace, 1e-30) ** 0.5

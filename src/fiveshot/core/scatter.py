@@ -28,7 +28,7 @@ ROWS_AT_ONCE = 2048  # factor rows per symmetric update; limits the memory
 TAILS = 16.0  # strength of the shortening, relative to the distance of the mean from the median
 BY_CHANCE = 3.0  # largest distance of mean and median of symmetric values, in deviations / √d
 LEAST_TAILS = 1e-3  # does not change values
-GRID = 2.0**20  # rows in float32 are rounded to 1 / GRID for exact sums
+EXACT_GRID = 2.0**20  # rows in float32 are rounded to 1 / EXACT_GRID for exact sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class Scatter:
         for group in grouped(factors, len, ROWS_AT_ONCE):
             rows = xp.concat(group)
             if rows.dtype != matrices[0].dtype:
-                rows = xp.round(xp.astype(rows, matrices[0].dtype) * GRID) / GRID
+                rows = xp.round(xp.astype(rows, matrices[0].dtype) * EXACT_GRID) / EXACT_GRID
             for matrix, part in zip(matrices, spaces, strict=True):
                 add_gram_(matrix, rows[:, part])
         return Scatter(matrices, self.dof + sum(summary.count - 1 for summary in summaries))

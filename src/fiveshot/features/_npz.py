@@ -25,7 +25,7 @@ from fiveshot.features.feature_set import (
 from fiveshot.storage import FRESH_COPY, FilePath, atomic_path
 
 OPTIONAL = ("class_names", "train_names", "test_names")
-WHOLE = ("X", "y")  # of a file without a test part
+WITHOUT_TEST = ("X", "y")  # of a file without a test part
 HELD_OUT = 0.2
 OWN_SPLIT = "a fifth of the samples of each class, drawn with seed 0, is held out for testing"
 """What the note of the provenance says of a file without a test part."""
@@ -108,8 +108,8 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
             stream.seek(0)
             file = np.load(stream, allow_pickle=False)
             arrays = (
-                WHOLE
-                if set(WHOLE) <= set(file.files) and not set(FEATURE_ARRAYS) & set(file.files)
+                WITHOUT_TEST
+                if set(WITHOUT_TEST) <= set(file.files) and not set(FEATURE_ARRAYS) & set(file.files)
                 else FEATURE_ARRAYS
             )
             missing = [name for name in arrays if name not in file.files]

@@ -46,7 +46,7 @@ class Keep:
     original: Literal["file", "copy"] | None = None
 
 
-NOTHING = Keep()
+KEEP_NOTHING = Keep()
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,11 @@ class SeenBatch:
 
 
 def decode_photos(
-    photos: Sequence[Photo], preprocessing: Preprocessing, keep: Keep = NOTHING, *, max_pixels: int = MAX_PIXELS
+    photos: Sequence[Photo],
+    preprocessing: Preprocessing,
+    keep: Keep = KEEP_NOTHING,
+    *,
+    max_pixels: int = MAX_PIXELS,
 ) -> list[Seen | BadImage]:
     """Decode photos for the network; this is the first of two steps.
 
@@ -245,7 +249,11 @@ def embed(embedder: Embedder, seen: Sequence[Seen]) -> Vectors:
 
 
 def see_batches(
-    embedder: Embedder, batches: Iterable[Sequence[Photo]], keep: Keep = NOTHING, *, workers: int | None = None
+    embedder: Embedder,
+    batches: Iterable[Sequence[Photo]],
+    keep: Keep = KEEP_NOTHING,
+    *,
+    workers: int | None = None,
 ) -> Generator[SeenBatch]:
     """Take batches of photos through both steps.
 
@@ -313,7 +321,7 @@ def even_batches(photos: Iterable[Photo], size: int, *, workers: int) -> Iterato
 
 
 def see_photos(
-    embedder: Embedder, photos: Iterable[Photo], keep: Keep = NOTHING
+    embedder: Embedder, photos: Iterable[Photo], keep: Keep = KEEP_NOTHING
 ) -> Generator[tuple[PhotoVector | BadImage, ...]]:
     """Take photos through both steps, in batches that suit the device.
 

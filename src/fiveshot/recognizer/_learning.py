@@ -276,14 +276,14 @@ def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
             photos,
             judged[leaving.of(name)],
             labels,
-            earlier=_Beside(known, everything, name),
+            earlier=_OtherPhotos(known, everything, name),
         )
         for name, photos in classes.items()
     ]
 
 
 @dataclass(frozen=True, eq=False)
-class _Beside:
+class _OtherPhotos:
     """Photos that were learned earlier, and those of other classes that are learned at the same time."""
 
     known: StoredPhotos

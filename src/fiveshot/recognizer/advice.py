@@ -33,27 +33,27 @@ from fiveshot.values import (
 )
 from fiveshot.work import one_thread
 
-MORE = (1, 2, 5)  # numbers of further photos whose expected gain is reported
-LIKELY = 0.2  # a photo is suggested if its own class has less than this share against the other class
+MORE_PHOTOS = (1, 2, 5)  # numbers of further photos whose expected gain is reported
+SUSPICIOUS_BELOW = 0.2  # a photo is suggested if its own class has less than this share against the other class
 # When a suggestion is firm. Chosen on half of the classes of CUB-200 and CIFAR-100, so that at least 9 of 10 firm
 # suggestions are right, also for similar classes; measured on the other half (benchmarks/review.py). To move a
-# photo: its own class has a share below FIRM_SHARE, FIRM_NEAREST of its NEAREST photos are of the other class, its
+# photo: its own class has a share below FIRM_SHARE, FIRM_NEAREST of its NEAREST_PHOTOS are of the other class, its
 # mean cosine with that class is higher by FIRM_LIKENESS, and in both classes FIRM_RECOGNIZED of the other photos
 # are recognized when left out. To remove a photo: it is less like its class than the other photos by FIRM_GAP, and
 # these are recognized.
-FIRM_SHARE, NEAREST, FIRM_NEAREST, FIRM_LIKENESS = 1 / 8000, 5, 3, 0.3
+FIRM_SHARE, NEAREST_PHOTOS, FIRM_NEAREST, FIRM_LIKENESS = 1 / 8000, 5, 3, 0.3
 FIRM_RECOGNIZED = 0.6
 FIRM_GAP = 0.7
 ALIKE_FROM = 3  # two classes with fewer photos each are never called alike
-FEWEST = 3  # photos of a smaller class are never called harmful
-TRIED, TRIED_AT_ONCE = 40, 8000  # at most this many photos are tried for harm; fewer with many classes
-PRIOR = 2.0  # the common learning curve counts as much as this many photos of the class
+LEAST_FOR_HARM = 3  # photos of a smaller class are never called harmful
+MOST_TRIED, TRIED_AT_ONCE = 40, 8000  # at most this many photos are tried for harm; fewer with many classes
+CURVE_WEIGHT = 2.0  # the common learning curve counts as much as this many photos of the class
 NEIGHBORS = 3  # learned photos that may have caused a mistake
-PAIRS, TELLING = 20, 6  # confused pairs to show, and photos of each
+MOST_PAIRS, TELLING_PHOTOS = 20, 6  # confused pairs to show, and photos of each
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
+class _ReviewData:
     """The values that all findings are computed from."""
 
     ids: Sequence[str]  # (n,)
@@ -76,7 +76,9 @@ class _Look:
         """Return the classes of the photos, of any class, that are most similar to a photo."""
         likeness = self.unit @ self.unit[row]
         likeness[row] = -np.inf
-        nearest: Rows = self.leaving.codes[np.argsort(-likeness, kind="stable")[: min(NEAREST, len(likeness) - 1)]]
+        nearest: Rows = self.leaving.codes[
+            np.argsort(-likeness, kind="stable")[: min(NEAREST_PHOTOS, len(likeness) - 1)]
+        ]
         return nearest
 
     def likeness(self, row: int, code: int) -> float:
@@ -139,7 +141,7 @@ def review_photos(
     judged = leaving.judge()
     names = [str(name) for name in python_labels(leaving.labels)]
     middle = leaving.embedded.mean(axis=0) if len(ids) else 0.0
-    look = _Look(ids, names, leaving, judged, unit_rows(leaving.embedded - middle))
+    look = _ReviewData(ids, names, leaving, judged, unit_rows(leaving.embedded - middle))
     curve = leaving.curve(np.random.default_rng(seed)) if several else None
     found = list(_duplicates(look, photos.sha256s))
     pairs = _pairs(look)
@@ -156,7 +158,7 @@ def review_photos(
         judged=int(judged.known.sum()),
         expected=_mean([one.expected for one in classes if one.expected]),
         classes=tuple(classes),
-        pairs=tuple(pairs[:PAIRS]),
+        pairs=tuple(pairs[:MOST_PAIRS]),
         suggestions=tuple(wanted),
         kept=len({one.photo for one in found} & kept),
     )
@@ -227,7 +229,7 @@ def _mean(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(float(value) for value in np.mean(rows, axis=0)) if rows else ()
 
 
-def _classes(look: _Look, counts: Mapping[str, int], curve: LearningCurve | None) -> Iterator[ReviewedClass]:
+def _classes(look: _ReviewData, counts: Mapping[str, int], curve: LearningCurve | None) -> Iterator[ReviewedClass]:
     for code, name in enumerate(look.names):
         rows = look.leaving.rows.get(code, np.zeros(0, np.intp))
         rows = rows[look.judged.known[rows]]
@@ -238,12 +240,12 @@ def _classes(look: _Look, counts: Mapping[str, int], curve: LearningCurve | None
         # A photo that was left out met a class with one photo less.
         usual = max(curve.error(counts[name] - 1), 1e-6)
         wrong = int((~look.judged.right[rows]).sum())
-        factor = (wrong + PRIOR * usual) / (len(rows) + PRIOR) / usual
-        expected = tuple(1 - min(1.0, factor * curve.error(counts[name] + more)) for more in (0, *MORE))
+        factor = (wrong + CURVE_WEIGHT * usual) / (len(rows) + CURVE_WEIGHT) / usual
+        expected = tuple(1 - min(1.0, factor * curve.error(counts[name] + more)) for more in (0, *MORE_PHOTOS))
         yield ReviewedClass(name, counts[name], accuracy, expected, expected[1] - expected[0])
 
 
-def _pairs(look: _Look) -> list[ConfusedPair]:
+def _pairs(look: _ReviewData) -> list[ConfusedPair]:
     judged, found = look.judged, defaultdict[tuple[str, str], list[TellingPhoto]](list)
     wrong = np.flatnonzero(judged.known & ~judged.right)
     for row in wrong[np.argsort(judged.own[wrong], kind="stable")].tolist():
@@ -254,14 +256,14 @@ def _pairs(look: _Look) -> list[ConfusedPair]:
             TellingPhoto(look.ids[row], label, look.names[code], chance, look.beside(row, code))
         )
     pairs = [
-        ConfusedPair(both, len(photos), tuple(photos[:TELLING]), bool(advice), advice)
+        ConfusedPair(both, len(photos), tuple(photos[:TELLING_PHOTOS]), bool(advice), advice)
         for both, photos in found.items()
         for advice in [_advice(look, both)]
     ]
     return sorted(pairs, key=lambda pair: (not pair.alike, -pair.count, pair.classes))
 
 
-def _advice(look: _Look, both: tuple[str, str]) -> str:
+def _advice(look: _ReviewData, both: tuple[str, str]) -> str:
     """Return the advice for two classes that are confused as often as by chance; empty otherwise."""
     judged, shares, right, asked = look.judged, [], 0, 0
     codes = [look.names.index(name) for name in both]
@@ -280,13 +282,13 @@ def _advice(look: _Look, both: tuple[str, str]) -> str:
     )
 
 
-def _mixed_up(look: _Look, alike: set[tuple[str, str]]) -> Iterator[Suggestion]:
+def _mixed_up(look: _ReviewData, alike: set[tuple[str, str]]) -> Iterator[Suggestion]:
     """Find photos that fit another class better, by the probability of their own class.
 
     For two classes that cannot be told apart, no photo is suggested.
     """
     judged, share = look.judged, look.judged.share
-    for row in np.flatnonzero(share < LIKELY).tolist():
+    for row in np.flatnonzero(share < SUSPICIOUS_BELOW).tolist():
         code = int(judged.taken_for[row])
         to, near = look.names[code], look.near(row)
         first, second = sorted((look.label(row), to))
@@ -306,13 +308,13 @@ def _mixed_up(look: _Look, alike: set[tuple[str, str]]) -> Iterator[Suggestion]:
         yield look.suggestion("mixed-up", row, strength, reason, to=to, beside=look.beside(row, code), firm=firm)
 
 
-def _harmful(look: _Look) -> Iterator[Suggestion]:
+def _harmful(look: _ReviewData) -> Iterator[Suggestion]:
     """Find photos whose removal makes more other photos recognized, one at a time."""
     leaving, before = look.leaving, look.judged
     gone: frozenset[int] = frozenset()
     for row in _suspects(look):
         mates = set(leaving.rows[int(leaving.codes[row])].tolist()) - gone
-        if len(mates) < FEWEST:  # too few would be left for leaving one out
+        if len(mates) < LEAST_FOR_HARM:  # too few would be left for leaving one out
             continue
         after = leaving.judge(without=gone | {row})
         others = before.known & after.known
@@ -331,7 +333,7 @@ def _surer(before: Values, after: Values) -> bool:
     return bool(gains.sum() > gains.std() * np.sqrt(len(gains)))
 
 
-def _suspects(look: _Look) -> list[int]:
+def _suspects(look: _ReviewData) -> list[int]:
     """Return the photos that may have caused mistakes, the most suspected first.
 
     Such a photo does not fit its own class, and photos of other classes that are similar to it are mistaken for
@@ -344,12 +346,12 @@ def _suspects(look: _Look) -> list[int]:
         for place, other in enumerate(look.nearest(row, int(judged.taken_for[row]), NEIGHBORS)):
             blame[other] += 1 / (1 + place)
         blame[row] += float(judged.rival[row])
-    able = [row for row in blame if unfit[row] and len(leaving.rows[int(leaving.codes[row])]) >= FEWEST]
-    most = max(4, min(TRIED, TRIED_AT_ONCE // len(leaving.labels)))
+    able = [row for row in blame if unfit[row] and len(leaving.rows[int(leaving.codes[row])]) >= LEAST_FOR_HARM]
+    most = max(4, min(MOST_TRIED, TRIED_AT_ONCE // len(leaving.labels)))
     return sorted(able, key=lambda row: (-blame[row], row))[:most]
 
 
-def _outliers(look: _Look) -> Iterator[Suggestion]:
+def _outliers(look: _ReviewData) -> Iterator[Suggestion]:
     leaving = look.leaving
     means = leaving.memory.statistics.means
     total, others = means.sum(axis=0), len(means) - 1
@@ -365,7 +367,7 @@ def _outliers(look: _Look) -> Iterator[Suggestion]:
             yield look.suggestion("outliers", row, float(min(gaps[place], 1.0)), reason, firm=firm)
 
 
-def _duplicates(look: _Look, sha256s: Sequence[str]) -> Iterator[Suggestion]:
+def _duplicates(look: _ReviewData, sha256s: Sequence[str]) -> Iterator[Suggestion]:
     """Find photos that repeat an earlier one, in the same class or in another."""
     for row, earlier, likeness in near_pairs(look.leaving.X, sha256s):
         label, of = look.label(row), look.label(earlier)

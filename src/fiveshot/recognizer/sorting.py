@@ -21,7 +21,8 @@ from fiveshot.recognizer.store.rows import Floats
 from fiveshot.storage import FilePath
 from fiveshot.values import BadImage, KnownPhoto, PhotoGroup, Question, Sorting
 
-DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is moved toward, how often, power of their cosines
+# Neighbors that a vector is moved toward, how often, and the power of their cosines.
+MOVED_TOWARD, MOVES, COSINE_POWER = 5, 2, 3
 LINKED = 10  # neighbors that a photo may be grouped with; so memory grows linearly with the photos
 # Two groups are joined below this distance of their means. It is a part of the distance to the neighbor with this
 # rank, and grows with this power of the mean group size. Chosen on training photos of half of the classes of
@@ -32,7 +33,7 @@ FINE = 0.7  # part of that distance, for photos of one question
 LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo do not show how alike photos of a thing are
 LEAST_AROUND = 0.5  # the same of the neighborhood
 COMPANIONS = 19  # photos shown in one question
-STRANGE = 0.1  # part of the learned photos that are least like the others of their class
+LEAST_ALIKE = 0.1  # part of the learned photos that are least like the others of their class
 ASKED = 0.1  # known photos with more doubt are asked about
 COMPARED = 1024  # photos compared at a time
 
@@ -187,7 +188,7 @@ def _limits(snapshot: Snapshot) -> float | None:
         unit = unit_rows(one.features)
         likeness = unit @ unit.T - 2 * np.eye(len(unit), dtype=np.float32)
         alike += likeness.max(axis=1).tolist() if len(unit) > 1 else []
-    return float(np.quantile(alike, STRANGE)) if alike else 1 - LEAST_DISTANCE**2 / 2
+    return float(np.quantile(alike, LEAST_ALIKE)) if alike else 1 - LEAST_DISTANCE**2 / 2
 
 
 def _likeness(snapshot: Snapshot, x: Floats, label: str) -> float:
@@ -260,7 +261,7 @@ def group_rows(V: Floats, *, fine: float = 1.0) -> Rows:
     farthest = neighbors(V, AROUND)[1][:, -1]
     around = max(float(np.median(np.sqrt(np.maximum(2 - 2 * farthest, 0)))), LEAST_AROUND)
     drawn = V
-    for _ in range(TURNS):
+    for _ in range(MOVES):
         drawn = _drawn_together(drawn)
     merges, heights = _ward(drawn)
     size = n / (n - np.arange(len(heights)))  # mean size of the groups before each merge
@@ -288,10 +289,10 @@ def neighbors(V: Floats, count: int) -> tuple[Rows, Floats]:
 
 
 def _drawn_together(V: Floats) -> Floats:
-    places, likeness = neighbors(V, DRAWN - 1)
+    places, likeness = neighbors(V, MOVED_TOWARD - 1)
     total = V.copy()
     for place in range(places.shape[1]):
-        total += np.maximum(likeness[:, place, None], 0) ** SHARPNESS * V[places[:, place]]
+        total += np.maximum(likeness[:, place, None], 0) ** COSINE_POWER * V[places[:, place]]
     drawn: Floats = unit_rows(total)
     return drawn
 

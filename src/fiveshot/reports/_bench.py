@@ -246,7 +246,7 @@ def seed_words(summaries: Sequence[Summary]) -> str:
     return "one seed" if seeds == [1] else f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
 
 
-TOGETHER = (
+TRANSDUCTION_NOTE = (
     "Transduction: methods that have 'together' see all test images of a session at once, without labels; do not "
     "compare them with methods that look at each alone."
 )
@@ -262,7 +262,7 @@ def setting_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
     """
     shown = ", ".join(f"{name} = {value}" for name, value in given.items())
     notes = [f"Set for the methods that have it: {shown}."] if given else []
-    return (*notes, TOGETHER) if given.get("together") else tuple(notes)
+    return (*notes, TRANSDUCTION_NOTE) if given.get("together") else tuple(notes)
 
 
 def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:

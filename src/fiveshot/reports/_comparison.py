@@ -23,7 +23,7 @@ from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, Variant, experiments
 
 LEADING = "mean A_HM"  # the measure that heads are ranked and paired by
-SURE = (LEADING, "A_last")  # measures with an interval for each head
+WITH_INTERVAL = (LEADING, "A_last")  # measures with an interval for each head
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +192,7 @@ def further_table(experiment: Experiment) -> Table:
     for variant in variants:
         paired = _paired(behind.get(variant.label), leads=variant is leader) if several else ()
         rows.append(Row(_cells(variant, paired)))
-    sure = [f"{name}, 95 %" for name in SURE]
+    sure = [f"{name}, 95 %" for name in WITH_INTERVAL]
     columns = [
         Column("method"),
         *(Column(name, "sure:") for name in (*sure, *([f"less {leader.label}'s", "p"] if several else []))),
@@ -376,7 +376,7 @@ def _cells(variant: Variant, paired: tuple[str, ...]) -> tuple[Cell, ...]:
         Number.of(calibration[0]) if calibration else None,
         Number(mean_std(spread.mean for spread in calibration).mean) if calibration else None,
     )
-    return (variant.label, *(_interval(variant, name) for name in SURE), *paired, *shown)
+    return (variant.label, *(_interval(variant, name) for name in WITH_INTERVAL), *paired, *shown)
 
 
 def _paired(behind: PairedDifference | None, *, leads: bool) -> tuple[str, str]:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 # Marks that reverse the direction of text: in a name they would reverse the rest of the sentence. They are shown.
-TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-MOST = 1000  # photos on the page
+DIRECTION_MARKS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+MOST_PHOTOS = 1000  # photos on the page
 
 
 def write_report(folder: FilePath, out: FilePath) -> Path:
@@ -103,7 +103,7 @@ def report_page(records: Sequence[RunRecord]) -> str:
 
 def _filled(template: str, **values: Any) -> str:
     """Fill a template with these values."""
-    return templates().get_template(template).render(version=__version__, **values).translate(TURNING)
+    return templates().get_template(template).render(version=__version__, **values).translate(DIRECTION_MARKS)
 
 
 @cache
@@ -308,7 +308,7 @@ def write_mistakes(
     """
     by_name = {photo.name: photo for photo in photos}
     groups: dict[str, list[dict[str, Any]]] = {}
-    for one in measured.wrong[:MOST]:
+    for one in measured.wrong[:MOST_PHOTOS]:
         unknown = one.shown_as is None
         caption = f"{one.name}, most like {one.most_like}" if unknown else one.name
         figures = [(_data(_small(by_name.get(one.photo))), caption)]
@@ -318,7 +318,7 @@ def write_mistakes(
         title = f"{one.name}, {'called unknown' if unknown else f'shown as {one.shown_as}'}"
         groups.setdefault(title, []).append({"figures": figures, "texts": [one.photo]})
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
-    return _write_pictures(out, "Mistakes", _lead(measured), ordered, max(0, len(measured.wrong) - MOST))
+    return _write_pictures(out, "Mistakes", _lead(measured), ordered, max(0, len(measured.wrong) - MOST_PHOTOS))
 
 
 def _lead(measured: Evaluation) -> str:
@@ -365,7 +365,7 @@ def write_review(
     """
     name = Path(model)
     groups: dict[str, list[dict[str, Any]]] = {}
-    for one in review.suggestions[:MOST]:
+    for one in review.suggestions[:MOST_PHOTOS]:
         action = command("remove", name, one.photo)
         if one.to:
             action = command("move", name, one.photo, "--to", one.to)
@@ -387,7 +387,9 @@ def write_review(
     if review.accuracy is not None:
         share = f"{100 * review.accuracy:.1f} % of {counted(review.judged, 'photo')}"
         lead = f"{share} are recognized when they are left out. {lead}"
-    return _write_pictures(out, "A second look", lead, groups.items(), max(0, len(review.suggestions) - MOST))
+    return _write_pictures(
+        out, "A second look", lead, groups.items(), max(0, len(review.suggestions) - MOST_PHOTOS)
+    )
 
 
 def _pair(

@@ -39,8 +39,8 @@ from fiveshot.core.ranges import Allowed, Range
 from fiveshot.core.scorers.scorer import Scorer, refuse_forgetting
 
 SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
-NOTHING = 1e-12  # relative to the largest squared singular value; smaller ones are rounding errors
-LEAST = 1e-300  # if all features are zero, the weights are, too
+ROUNDING = 1e-12  # relative to the largest squared singular value; smaller ones are rounding errors
+TINIEST = 1e-300  # if all features are zero, the weights are, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class LoRanPACScorer(Scorer):
         factor = largest_part(rows, rank) if len(y) or previous is None else previous.factor
         sums = self._sums(statistics, mapped, y, previous)
         # S_k⁻⁴, because both factors have S_k in them.
-        weights = ((sums @ factor.T) / at_least(squared_lengths(factor) ** 2, LEAST)) @ factor
+        weights = ((sums @ factor.T) / at_least(squared_lengths(factor) ** 2, TINIEST)) @ factor
         return TruncatedModel(statistics, feature_map, factor, sums, xp.astype(weights, X.dtype))
 
     def _sums(
@@ -153,7 +153,7 @@ def largest_part(rows: Array, rank: int) -> Array:
     """
     wide = len(rows) <= rows.shape[1]
     values, vectors = eigh(row_gram(rows) if wide else column_gram(rows))
-    kept = max(1, min(rank, int((as_numpy(values) > NOTHING * float(values[-1])).sum())))
+    kept = max(1, min(rank, int((as_numpy(values) > ROUNDING * float(values[-1])).sum())))
     if wide:
         return vectors[:, -kept:].T @ rows
     return namespace(rows).sqrt(at_least(values[-kept:], 0.0))[:, None] * vectors[:, -kept:].T

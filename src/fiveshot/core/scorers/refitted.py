@@ -31,7 +31,7 @@ from fiveshot.core.ridge import Evidence
 from fiveshot.core.scorers.scorer import Scorer, nothing
 
 Classifier = Literal["ridge", "logistic", "lda", "knn"]
-ALPHAS = tuple(10.0**k for k in range(-2, 7))
+RIDGE_ALPHAS = tuple(10.0**k for k in range(-2, 7))
 NEIGHBORS = 5
 ITERATIONS = 1000  # of the logistic regression, at most
 NO_VOTE = 1e-3  # share of the votes for a class without votes, so that its logarithm is finite
@@ -130,7 +130,7 @@ class RefittedScorer(Scorer):
 
         weight = "balanced" if self.balanced else None
         if self.classifier == "ridge":
-            return RidgeClassifierCV(ALPHAS, class_weight=weight)
+            return RidgeClassifierCV(RIDGE_ALPHAS, class_weight=weight)
         if self.classifier == "logistic":
             logistic = LogisticRegression(C=self.strength, class_weight=weight, max_iter=ITERATIONS)
             return make_pipeline(StandardScaler(), logistic)

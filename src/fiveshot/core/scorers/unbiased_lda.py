@@ -52,10 +52,10 @@ NO_CHOICE = Choice()  # the defaults of offset and sharpness
 SCORED_AT_ONCE = 1024  # samples mapped at a time; limits the memory
 # For familiarity, with a base and without one: the factor of B, the weight of the cosine with the mean of the
 # class and the weight of the second-best score. Chosen on training photos, see docs/explanation/default-head.md.
-OWN, OWN_FEW = (0.25, 0.0, 0.3), (1.0, 1.5, 0.0)
+FAMILIARITY_WITH_BASE, FAMILIARITY_WITHOUT_BASE = (0.25, 0.0, 0.3), (1.0, 1.5, 0.0)
 MOST_FEATURES = 1 << 14  # for one vector; limits the memory of random features before they are drawn
 SHOTS = 5  # of classes treated as new in episodes; the gap scales the result to other numbers
-PLAYED = 24  # samples of a base class in episodes, if memory must not grow with the samples
+PLAYED_SAMPLES = 24  # samples of a base class in episodes, if memory must not grow with the samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ class UnbiasedLDAScorer(Scorer):
         if self.offset != "auto" and self.sharpness != "auto":
             return NO_CHOICE
         if self.kept == "sums":
-            rows = few_of_each(y, PLAYED, seed=self._seed)
+            rows = few_of_each(y, PLAYED_SAMPLES, seed=self._seed)
             X, y = X[positions(rows, X)], y[rows]
         return choose(self._played(embedding, X, y))
 
@@ -213,7 +213,7 @@ class UnbiasedLDAScorer(Scorer):
 
     @property
     def _own_weights(self) -> tuple[float, float, float]:
-        return OWN_FEW if self.model.few else OWN
+        return FAMILIARITY_WITHOUT_BASE if self.model.few else FAMILIARITY_WITH_BASE
 
     def _own(self, classes: NDArray[np.intp]) -> Own:
         """Return the fit to classes, given by their indices."""

@@ -28,7 +28,7 @@ from fiveshot.work import Progress
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
 """A function that is called with photos that cannot be used, one or more times."""
-NOTHING = Keep()
+KEEP_NOTHING = Keep()
 
 
 def check_place(device: str, runtime: str) -> None:
@@ -124,7 +124,7 @@ def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError
 def photo_records(
     embedder: Embedder,
     photos: Sequence[Photo],
-    keep: Keep = NOTHING,
+    keep: Keep = KEEP_NOTHING,
     *,
     progress: Progress | None = None,
     on_bad: OnBad | None = None,
@@ -159,7 +159,7 @@ def _all_good(
 
 
 def records_or_bad(
-    embedder: Embedder, photos: Sequence[Photo], keep: Keep = NOTHING, *, progress: Progress | None = None
+    embedder: Embedder, photos: Sequence[Photo], keep: Keep = KEEP_NOTHING, *, progress: Progress | None = None
 ) -> list[PhotoRecord | BadImage]:
     """Return photos with their features, in order. A photo that cannot be decoded is replaced by the reason."""
     seen: list[PhotoRecord | BadImage] = []

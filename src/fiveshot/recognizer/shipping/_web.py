@@ -48,7 +48,7 @@ HEADERS = f"""/*
   Referrer-Policy: no-referrer
   X-Content-Type-Options: nosniff
 """
-LEAST, LARGE = 256, 1 << 17  # smallest sizes of arrays to store in half precision, and in 8 bits
+HALF_FROM, BYTES_FROM = 256, 1 << 17  # smallest sizes of arrays to store in half precision, and in 8 bits
 BLOCK = 16  # weights of a convolution that share a scale
 TEMPLATE = "index.html"
 BESIDE = ("NOTICE", "_headers", "ort.notices.txt.gz")  # not loaded by browsers
@@ -133,9 +133,9 @@ def pack_weights(model: Any) -> None:
 
     for tensor in graph.initializer:
         values, name = helper.to_array(tensor), tensor.name
-        if values.dtype != np.float32 or values.size < LEAST:
+        if values.dtype != np.float32 or values.size < HALF_FROM:
             kept.append(tensor)
-        elif values.size < LARGE or values.ndim < 2:
+        elif values.size < BYTES_FROM or values.ndim < 2:
             stored(name, values.astype(np.float16))
         else:
             steps, scales = packed(values)
