@@ -35,7 +35,7 @@ from fiveshot.core.arrays import (
     unit_rows,
     values_like,
 )
-from fiveshot.core.calibration import TOGETHER, Gaussian
+from fiveshot.core.calibration import CLASSES_AT_ONCE, Gaussian
 from fiveshot.core.draws import (
     RandomFeatures,
     Rows,
@@ -352,7 +352,7 @@ class _Gaussians:
             return calibrate(base[label], base, None)
         if label not in self._ready:
             self._waiting.pop(label, None)
-            group = [label, *islice((other for other in self._waiting if other in new), TOGETHER - 1)]
+            group = [label, *islice((other for other in self._waiting if other in new), CLASSES_AT_ONCE - 1)]
             for other in group:
                 self._waiting.pop(other, None)
             found = calibrate_all([new[other] for other in group], base, self._calibration)
