@@ -26,7 +26,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "lengths not corrected (`bias=0`)": {"prior": Prior(bias=0)},
     "no posterior means (`posterior=False`)": {"prior": Prior(posterior=False)},
     "neither of the two": {"prior": Prior(bias=0, posterior=False)},
-    "between-class covariance spherical (`smoothing=1`)": {"prior": Prior(smoothing=1.0)},
+    "between-class covariance a sphere (`smoothing=1`)": {"prior": Prior(smoothing=1.0)},
     'covariance of base classes alone (`pooled="base"`)': {"pooled": "base"},
     "features not centered (`center=False`)": {"center": False},
     "no random features (`n_random=0`)": {"n_random": 0},

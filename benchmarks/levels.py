@@ -36,12 +36,12 @@ SHOTS = 5
 HEADINGS = (
     "features",
     "start",
-    "allowed error",
+    "error asked for",
     "species: answered",
     "error",
     "levels: answered",
     "error",
-    "with a group",
+    "of these groups",
     "more answers",
 )
 

@@ -285,7 +285,7 @@ def compared(
             f"| {name} | {same:.2f} % | {slow:.2f} s | {fast:.3f} s | {slow / fast:.1f}x | {chosen} |", flush=True
         )
         if name in EXACT:
-            rows.append(Ratio(f"answers of {name} equal to those of the published code", same, 100, unit="%"))
+            rows.append(Ratio(f"answers of {name} that are the published code's", same, 100, unit="%"))
         if name in FASTER:
             rows.append(Ratio(f"{name} against the published code", slow / fast, FASTER[name]))
     return rows

@@ -188,12 +188,12 @@ def large(head: str, repeats: int) -> list[Ratio]:
         print(f"| {what} | {' | '.join(f'{1000 * one:.1f}' for one in seconds)} |")
     return [
         Ratio(
-            "learning a class into a model of 10,000, head and storage",
+            "a class learned beside 10,000, head and storage",
             learning[1] / learning[0],
             1.5,
             at_most=True,
         ),
-        Ratio("adding a photo to a class, the same", adding[1] / adding[0], 1.5, at_most=True),
+        Ratio("a photo added to a class, the same", adding[1] / adding[0], 1.5, at_most=True),
         Ratio("opening a model of 10,000 classes", opening[1], 1.0, "s", at_most=True),
     ]
 
@@ -237,7 +237,7 @@ def report(path: Path, small: Path, runner: Embedder, classes: int, repeats: int
         ("... head, report and storage alone", storing, f"{storing / forward:.3f} x"),
         ("add 5 photos to a class, without the backbone", adding, f"{adding / forward:.3f} x"),
         ("predict 5 photos, without the backbone", predicting, f"{predicting / forward:.3f} x"),
-        ("forget a class, including erasing", forgetting, f"{forgetting / forward:.3f} x"),
+        ("forget a class, to the last byte", forgetting, f"{forgetting / forward:.3f} x"),
         ("open the model", opening, ""),
         ("... and derive the head", opening + deriving, ""),
         ("... thresholds of rejection", thresholds, ""),

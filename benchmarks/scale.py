@@ -280,7 +280,7 @@ def reducing(images: int) -> dict[str, Any]:
 
 
 def carrying_on(speeds: dict[str, Any]) -> None:
-    print("## The model extrapolated: nodes of 8 GPUs and 128 cores\n")
+    print("## The model carried on: nodes of 8 GPUs and 128 cores\n")
     heads = ("images", "classes", "covariance", "nodes", "hours", "GPU-hours")
     print(f"| {' | '.join((*heads, 'read', 'pixels', 'vectors', 'merged', 'statistics'))} |")
     print(f"{'|---' * 11}|")

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from fiveshot.cli import completion, options
-from fiveshot.cli.output import KEPT, answering, download_bar, echo, image_bar, status, when_stopped
+from fiveshot.cli.output import WORK_KEPT, answering, download_bar, echo, image_bar, status, when_stopped
 from fiveshot.errors import counted
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def list_datasets(as_json: options.AsJson = False) -> None:
 
 @data.command("fetch")
 @options.with_home
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def fetch_dataset(
     name: Annotated[
         str,
@@ -158,7 +158,7 @@ def backbones(
             answer.say(f"{info.name:{width}}  {cost}  {'here' if info.local else 'to download':11}  {info.note}")
 
 
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def extract(
     out: Annotated[Path, Option(metavar="FILE", help="Feature file to write (.safetensors).")],
     images: Annotated[

@@ -18,7 +18,7 @@ from fiveshot.features import Keep
 from fiveshot.recognizer._learning import require_fingerprint
 from fiveshot.recognizer.correction import correct_photos
 from fiveshot.recognizer.names import target_name
-from fiveshot.recognizer.photos.embedding import NOTHING, photo_records
+from fiveshot.recognizer.photos.embedding import KEEP_NOTHING, photo_records
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord
@@ -239,7 +239,7 @@ def see_photos(
     """Say what photos show; ``keep`` reads what ``keep_sighting`` stores, too."""
     snapshot = model.refresh()
     embedder = model.embedder_of(snapshot)
-    records = photo_records(embedder, photos, Keep(True, "file") if keep else NOTHING)
+    records = photo_records(embedder, photos, Keep(True, "file") if keep else KEEP_NOTHING)
     found = snapshot.predict_photos(records, top, sure=sure)
     return [SeenPhoto(one, answer, embedder.fingerprint) for one, answer in zip(records, found, strict=True)]
 
