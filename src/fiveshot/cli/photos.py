@@ -138,7 +138,7 @@ def describe(prediction: Prediction) -> str:
         return f"{named_as}: unknown (most like {best})"
     named = [_with_chance(one.label, one.probability) for one in prediction.candidates]
     if prediction.label is None:
-        return f"{named_as}: unsure (most like {', '.join(named)})"
+        return f"{named_as}: unsure: {' or '.join(prediction.between)} ({', '.join(named)})"
     answer = f"{named_as}: {_with_chance(prediction.label, prediction.probability)}"
     if prediction.answer == "group":
         return f"{answer} (most like {', '.join(named)})"

@@ -59,7 +59,8 @@ class PredictionEntry(BaseModel):
     label: str | None = Field(description="Its class, or its group if only that is sure.")
     answer: Literal["class", "group", "unknown", "unsure"]
     unknown: bool
-    unsure: bool = Field(description="Whether no answer reaches the requested probability.")
+    unsure: bool = Field(description="Whether no answer is probable enough.")
+    between: list[str] = Field(default=[], description="The two most probable classes of an unsure photo.")
     can_be_unknown: bool = Field(description="False while the model has too few photos to call any unknown.")
     probability: float | None = Field(
         description="Of the answer, or of the best candidate if there is no answer. Null if there is one class."
