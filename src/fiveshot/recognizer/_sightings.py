@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fiveshot.data import Photo
+from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
-from fiveshot.features import Keep
+from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
 from fiveshot.recognizer._learning import require_fingerprint
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.correction import correct_by_name
 from fiveshot.recognizer.names import target_name
-from fiveshot.recognizer.photos.embedding import NOTHING, photo_records
+from fiveshot.recognizer.photos.embedding import NOTHING, photo_record
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import known_labels, sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
@@ -347,14 +348,39 @@ class SeenPhoto:
 
 
 def see_photos(
-    model: Recognizer, photos: Sequence[Photo], *, top: int, sure: float | None, keep: bool
-) -> list[SeenPhoto]:
-    """Say what photos show; ``keep`` reads what ``keep_sighting`` stores, too."""
+    model: Recognizer,
+    photos: Sequence[Photo],
+    *,
+    top: int,
+    sure: float | None,
+    keep: bool,
+    wanted: Callable[[int, Pixels, int], bool] | None = None,
+) -> list[SeenPhoto | BadImage | None]:
+    """Say what photos show, or parts of one, which is decoded once.
+
+    ``keep`` reads what ``keep_sighting`` stores, too. ``wanted`` gets the position and the decoded pixels of each
+    photo, and the state of the model, and tells whether to compute it. None stands for a photo that is not wanted.
+    """
     snapshot = model.refresh()
     embedder = model.embedder_of(snapshot)
-    records = photo_records(embedder, photos, Keep(True, "file") if keep else NOTHING)
-    found = snapshot.predict_photos(records, top, sure=sure)
-    return [SeenPhoto(one, answer, embedder.fingerprint) for one, answer in zip(records, found, strict=True)]
+    found: list[SeenPhoto | BadImage | None] = [None] * len(photos)
+    chosen = dict[int, Seen]()
+    for at, one in enumerate(
+        decode_photos(photos, embedder.preprocessing, Keep(True, "file") if keep else NOTHING)
+    ):
+        if isinstance(one, BadImage):
+            found[at] = one
+        elif wanted is None or wanted(at, one.pixels, snapshot.state):
+            chosen[at] = one
+    vectors = embed(embedder, list(chosen.values()))
+    records = [
+        photo_record(PhotoVector(photos[at], vector, one.sha256, one.thumbnail, one.original))
+        for (at, one), vector in zip(chosen.items(), vectors, strict=True)
+    ]
+    answers = snapshot.predict_photos(records, top, sure=sure) if records else []
+    for at, record, answer in zip(chosen, records, answers, strict=True):
+        found[at] = SeenPhoto(record, answer, embedder.fingerprint)
+    return found
 
 
 def keep_sighting(
