@@ -161,6 +161,7 @@ class ModelReply(BaseModel):
     thumbnails: bool
     keep_photos: bool
     limits: dict[str, int]
+    sightings: int = Field(description="Photos from a watch that wait for a name.")
     undo: Undoable | None = Field(description="The change that undo would revert; null: none.")
     read_only: bool = Field(description="Whether requests that would change the model are refused.")
     state: int
