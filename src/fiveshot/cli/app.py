@@ -55,7 +55,8 @@ MODULES = {
         "label-studio": "serve",
     },
     STUDIES: {
-        "backbones": "data",
+        "backbones": "backbone",
+        "backbone": "backbone",
         "bench": "bench",
         "compare": "bench",
         "extract": "data",
