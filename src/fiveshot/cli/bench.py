@@ -462,6 +462,7 @@ def _extracted(
 def _as_json(record: Any) -> dict[str, Any]:
     return {
         "config": record.config,
+        "versions": dict(record.versions),
         "images": [counts._asdict() for counts in record.images],
         "seconds": record.seconds,
         "metrics": record.metrics.as_dict(),

@@ -20,6 +20,7 @@ from fiveshot.benchmark import (
 from fiveshot.errors import InputError
 from fiveshot.metrics import PairedDifference, mean_std
 from fiveshot.metrics.paired import hierarchical_interval, holm_corrected, resampled_interval
+from fiveshot.reports._bench import version_notes
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, Variant, experiments
 
@@ -301,6 +302,7 @@ def _table(pair: PairedVariants) -> Table:
         notes.append("p (Holm): corrected for the comparisons of this measure in this command.")
     if found.left_out:
         notes.append(f"Left out, because only one side has them: seeds {', '.join(map(str, found.left_out))}.")
+    notes += version_notes([one.summary, other.summary])
     return Table(f"{pair.protocol}: {one.label} less {other.label}", columns, tuple(rows), tuple(notes))
 
 
