@@ -106,7 +106,12 @@ Format = Annotated[
 ]
 Against = Annotated[
     Path | None,
-    Option(metavar="FILE", help="JSON file of published figures to compare with.", rich_help_panel=RUNS),
+    Option(
+        metavar="FILE|NAME",
+        help="JSON file of published figures to compare with, or shipped ones such as privilege-cub200.",
+        rich_help_panel=RUNS,
+        autocompletion=completion.published,
+    ),
 ]
 
 
