@@ -60,6 +60,7 @@ class _Look:
     leaving: Leaving
     judged: Judged
     unit: Floats = field(repr=False)  # (n, d): what photos look like, beside the mean of all
+    files: Mapping[str, str | None]  # names of files by id
 
     def label(self, row: int) -> str:
         return self.names[int(self.leaving.codes[row])]
@@ -114,7 +115,15 @@ class _Look:
         firm: bool = False,
     ) -> Suggestion:
         action: Literal["move", "remove"] = "remove" if to is None else "move"
-        return Suggestion(kind, self.ids[row], self.label(row), action, to, beside, strength, reason, firm)
+        photo = self.ids[row]
+        names = self.files.get(photo), None if beside is None else self.files.get(beside)
+        return Suggestion(kind, photo, self.label(row), action, to, beside, strength, reason, firm, *names)
+
+    def telling(self, row: int, code: int) -> TellingPhoto:
+        photo, beside = self.ids[row], self.beside(row, code)
+        names = self.files.get(photo), None if beside is None else self.files.get(beside)
+        chance = float(self.judged.rival[row])
+        return TellingPhoto(photo, self.label(row), self.names[code], chance, beside, *names)
 
 
 def review_photos(
@@ -126,19 +135,20 @@ def review_photos(
     state: int,
     known: Mapping[str, ClassSummary] | None = None,
     kept: frozenset[str] = frozenset(),
+    files: Mapping[str, str | None] | None = None,
     seed: int,
 ) -> Review:
     """Look at all learned photos again.
 
     ``known`` is what base classes are known from beside these photos; ``kept`` are photos that somebody has
-    decided about. The head is not changed.
+    decided about; ``files`` are names of files by id. The head is not changed.
     """
     leaving = Leaving(head, memory, photos, known)
     several = len(leaving.labels) > 1
     judged = leaving.judge()
     names = [str(name) for name in python_labels(leaving.labels)]
     middle = leaving.embedded.mean(axis=0) if len(ids) else 0.0
-    look = _Look(ids, names, leaving, judged, unit_rows(leaving.embedded - middle))
+    look = _Look(ids, names, leaving, judged, unit_rows(leaving.embedded - middle), files or {})
     curve = leaving.curve(np.random.default_rng(seed)) if several else None
     found = list(_duplicates(look, photos.sha256s))
     pairs = _pairs(look)
@@ -182,6 +192,11 @@ def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset()) -> Revi
             state=snapshot.state,
             known={one.name: contents.base_file[one.name] for one in contents.classes.values() if one.base},
             kept=frozenset(map(photo_id, kept)),
+            files={
+                photo_id(number): name
+                for one in contents.classes.values()
+                for number, name in zip(one.photos.ids, one.photos.names, strict=True)
+            },
             seed=snapshot.manifest.options.seed,
         )
 
@@ -248,10 +263,7 @@ def _pairs(look: _Look) -> list[ConfusedPair]:
     for row in wrong[np.argsort(judged.own[wrong], kind="stable")].tolist():
         label, code = look.label(row), int(judged.taken_for[row])
         first, second = sorted((label, look.names[code]))
-        chance = float(judged.rival[row])
-        found[first, second].append(
-            TellingPhoto(look.ids[row], label, look.names[code], chance, look.beside(row, code))
-        )
+        found[first, second].append(look.telling(row, code))
     pairs = [
         ConfusedPair(both, len(photos), tuple(photos[:TELLING]), bool(advice), advice)
         for both, photos in found.items()

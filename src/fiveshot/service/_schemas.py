@@ -159,6 +159,7 @@ class ModelReply(BaseModel):
     negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool
+    names: bool = Field(description="Whether learned photos keep the names of their files.")
     limits: dict[str, int]
     undo: Undoable | None = Field(description="The change that undo would revert; null: none.")
     read_only: bool = Field(description="Whether requests that would change the model are refused.")
