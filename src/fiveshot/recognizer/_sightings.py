@@ -400,10 +400,10 @@ def keep_sighting(
     """
     at = time.time() if now is None else now
     with model.live.aside() as connection:
-        require_fingerprint(model.live.snapshot.contents, photo.made_by)
-        number = insert_sighting(
-            connection, photo.record, photo.prediction, seen=seen, source=source, region=region, now=at
-        )
+        contents = model.live.snapshot.contents
+        require_fingerprint(contents, photo.made_by)
+        said = photo.prediction if contents.manifest.options.names else replace(photo.prediction, photo="")
+        number = insert_sighting(connection, photo.record, said, seen=seen, source=source, region=region, now=at)
         beyond = beyond_limits(connection, limits, at)
         if number in beyond:
             raise InputError(

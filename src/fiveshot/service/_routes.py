@@ -302,6 +302,7 @@ async def model(service: TheService) -> ModelReply:
         negatives=0 if negatives is None else len(negatives.photos.ids),
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,
+        names=options.names,
         limits={name: getattr(limits, name) for name in ("body_bytes", "photos", "pixels", "sorted_photos")},
         sightings=sightings,
         undo=None if undo is None else Undoable(action=undo.action, classes=list(undo.classes[:MOST_NAMES])),
