@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ __all__ = [
     "make_folder",
     "part_beside",
     "read_tensors",
+    "require_replaceable",
     "require_writable",
     "write_tensors",
 ]
@@ -211,6 +212,48 @@ def require_writable(target: FilePath) -> Path:
     if not os.access(path.parent, os.W_OK):
         raise StorageError(f"cannot write {path}: the folder {path.parent} cannot be written to")
     return path
+
+
+def require_replaceable(
+    target: Path, is_ours: Callable[[Path], bool], *, overwrite: bool, shown: str = ""
+) -> None:
+    """Refuse a target that something else than an earlier export has taken.
+
+    Parameters
+    ----------
+    target : Path
+        The file to write.
+    is_ours : callable
+        Tells whether an existing file is an earlier export, which may be replaced.
+    overwrite : bool
+        Whether any other file may be replaced, too. Something else than a file never is.
+    shown : str, optional
+        How messages name the target.
+
+    Raises
+    ------
+    StorageError
+        When it exists already and must not be replaced (``code`` is ``exists``).
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from fiveshot.storage import require_replaceable
+    >>> require_replaceable(Path(__file__), lambda file: False, overwrite=False)
+    Traceback (most recent call last):
+    fiveshot.errors.StorageError: ... exists already and is not an earlier export of this kind; ...
+    """
+    shown = shown or str(target)
+    if not target.exists():
+        return
+    if not target.is_file():
+        raise StorageError(f"{shown} exists already and is not a file", hint="choose another name", code="exists")
+    if not overwrite and not is_ours(target):
+        raise StorageError(
+            f"{shown} exists already and is not an earlier export of this kind",
+            hint="choose another name, or replace it with overwrite=True (--force)",
+            code="exists",
+        )
 
 
 def make_folder(folder: Path) -> Path:

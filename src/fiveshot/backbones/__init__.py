@@ -16,6 +16,8 @@ from fiveshot.backbones._adapter import (
     read_adapter,
     save_adapter,
 )
+from fiveshot.backbones.backbone_file import BackboneFile, describe_file, export_backbone
+from fiveshot.backbones.catalog import BackboneChoice, backbone_choices
 from fiveshot.backbones.embedder import TORCH as TORCH
 from fiveshot.backbones.embedder import (
     Embedder,
@@ -64,6 +66,8 @@ __all__ = [
     "Adapter",
     "AdapterFile",
     "Backbone",
+    "BackboneChoice",
+    "BackboneFile",
     "BackboneInfo",
     "BackboneSpec",
     "Embedder",
@@ -74,11 +78,14 @@ __all__ = [
     "adapter_state",
     "adapters",
     "attach_adapters",
+    "backbone_choices",
     "choose_device",
     "default_workers",
     "describe_backbone",
+    "describe_file",
     "detach_adapters",
     "embedded_adapters",
+    "export_backbone",
     "list_backbones",
     "load_adapter",
     "load_backbone",

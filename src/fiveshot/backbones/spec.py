@@ -36,16 +36,16 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 # All of these take adapters. Any other timm name works too.
 CURATED = {
-    EMBEDDED: "embedded: no download",
-    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "smallest",
-    "vit_small_patch16_224.augreg_in21k_ft_in1k": "small",
-    "vit_small_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "deit3_small_patch16_224.fb_in22k_ft_in1k": "small, newer recipe",
-    PAPER_BACKBONE: "the paper's",
-    "vit_base_patch16_224.augreg_in21k": "the paper's before fine-tuning on ImageNet-1k",
-    "vit_base_patch16_clip_224.openai": "trained with captions",
-    "vit_base_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "vit_large_patch16_224.augreg_in21k_ft_in1k": "large",
+    EMBEDDED: "everyday photos; small, fast, in the package",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "the paper's recipe in small, for trying",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k": "everyday photos",
+    "vit_small_patch14_reg4_dinov2.lvd142m": "fine detail; self-supervised, large images",
+    "deit3_small_patch16_224.fb_in22k_ft_in1k": "everyday photos; newer recipe",
+    PAPER_BACKBONE: "everyday photos; the paper's network",
+    "vit_base_patch16_224.augreg_in21k": "the paper's, before fine-tuning on ImageNet-1k",
+    "vit_base_patch16_clip_224.openai": "many kinds of pictures; trained with captions",
+    "vit_base_patch14_reg4_dinov2.lvd142m": "fine detail; self-supervised, large images",
+    "vit_large_patch16_224.augreg_in21k_ft_in1k": "everyday photos; slow",
 }
 
 TOKENS = ("own", "cls", "mean", "cls+mean")

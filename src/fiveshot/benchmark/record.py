@@ -251,6 +251,8 @@ class Summary:
         Alpha of the method's calibration, if it has one.
     images : tuple of SessionImages
         Training and test images of the classes of session 0, 1, ...
+    versions : tuple of str
+        Versions of fiveshot that made the runs.
 
     Examples
     --------
@@ -278,6 +280,7 @@ class Summary:
     calibration: tuple[Spread, ...] = ()
     alpha: float | None = None
     images: tuple[SessionImages, ...] = ()
+    versions: tuple[str, ...] = ()
 
 
 def summarize_runs(records: Sequence[RunRecord]) -> Summary:
@@ -332,6 +335,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         calibration=tuple(map(mean_std, zip(*(record.calibration for record in records), strict=True))),
         alpha=_alpha(first),
         images=first.images,
+        versions=tuple(sorted({record.versions.get("fiveshot", "unknown") for record in records})),
     )
 
 

@@ -113,6 +113,17 @@ def paper_targets() -> list[str]:
     return [*TARGETS, "all", *FURTHER_TARGETS]
 
 
+def published() -> list[str]:
+    """Offer the published figures that come with the package.
+
+    >>> published()
+    ['privilege-cifar100', 'privilege-cub200']
+    """
+    from fiveshot.benchmark import shipped_figures
+
+    return list(shipped_figures())
+
+
 def tuning_recipes() -> list[str]:
     """Offer the recipes for tuning."""
     from fiveshot.tuning import TUNE_RECIPES

@@ -1,9 +1,8 @@
-"""``fiveshot data``, ``backbones`` and ``extract``: datasets, networks and feature files."""
+"""``fiveshot data`` and ``extract``: datasets and feature files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -130,32 +129,6 @@ def convert_features(
             save_features(features, out)
         answer.result = {"files": [str(out)]}
         answer.say(f"{out}: {contents(features)}")
-
-
-def backbones(
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="NAMES", help="Names of timm; a short list by default.", autocompletion=completion.backbones
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """List networks with their size and cost, and whether their weights are on this machine.
-
-    Example: fiveshot backbones vit_base_patch16_224.augreg_in21k_ft_in1k
-    """
-    with answering("backbones", as_json=as_json) as answer:
-        with status("measuring the backbones"):
-            from fiveshot.backbones import list_backbones  # inside, so that a missing library is reported
-
-            found = list_backbones(names) if names else list_backbones()
-        answer.result = {"backbones": [asdict(info) for info in found]}
-        width = max(len(info.name) for info in found)
-        answer.say(f"{'backbone':{width}}  parameters  GMACs/image  vector   input  weights")
-        for info in found:
-            cost = f"{info.parameters / 1e6:8.1f} M  {info.gmacs:11.1f}  {info.width:6,}  {info.input_size:4} px"
-            answer.say(f"{info.name:{width}}  {cost}  {'here' if info.local else 'to download':11}  {info.note}")
 
 
 @when_stopped(WORK_KEPT)

@@ -211,6 +211,16 @@ def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]
     return {part: len(list((top / part).rglob("*.jpg"))) for part in ("learn", "test", "strange")}
 
 
+def drawn_pictures(*, seed: int) -> list[Image]:
+    """Return one picture of each of the five things.
+
+    >>> [picture.size for picture in drawn_pictures(seed=0)]
+    [(256, 256), (256, 256), (256, 256), (256, 256), (256, 256)]
+    """
+    rng = np.random.default_rng(seed)
+    return [_picture(name, rng) for name in THINGS]
+
+
 def _same(file: Path, there: Path) -> bool:
     return there.is_file() and there.read_bytes() == file.read_bytes()
 

@@ -61,6 +61,7 @@ class _ReviewData:
     leaving: Leaving
     judged: Judged
     unit: Floats = field(repr=False)  # (n, d): centered features of length one
+    files: Mapping[str, str | None]  # names of files by id
 
     def label(self, row: int) -> str:
         return self.names[int(self.leaving.codes[row])]
@@ -117,7 +118,15 @@ class _ReviewData:
         firm: bool = False,
     ) -> Suggestion:
         action: Literal["move", "remove"] = "remove" if to is None else "move"
-        return Suggestion(kind, self.ids[row], self.label(row), action, to, beside, strength, reason, firm)
+        photo = self.ids[row]
+        names = self.files.get(photo), None if beside is None else self.files.get(beside)
+        return Suggestion(kind, photo, self.label(row), action, to, beside, strength, reason, firm, *names)
+
+    def telling(self, row: int, code: int) -> TellingPhoto:
+        photo, beside = self.ids[row], self.beside(row, code)
+        names = self.files.get(photo), None if beside is None else self.files.get(beside)
+        chance = float(self.judged.rival[row])
+        return TellingPhoto(photo, self.label(row), self.names[code], chance, beside, *names)
 
 
 def review_photos(
@@ -129,19 +138,20 @@ def review_photos(
     state: int,
     known: Mapping[str, ClassSummary] | None = None,
     kept: frozenset[str] = frozenset(),
+    files: Mapping[str, str | None] | None = None,
     seed: int,
 ) -> Review:
     """Review all learned photos.
 
     ``known`` has the statistics of base classes without these photos; ``kept`` are photos that a user decided to
-    keep. The head is not changed.
+    keep; ``files`` are names of files by id. The head is not changed.
     """
     leaving = Leaving(head, memory, photos, known)
     several = len(leaving.labels) > 1
     judged = leaving.judge()
     names = [str(name) for name in python_labels(leaving.labels)]
     middle = leaving.embedded.mean(axis=0) if len(ids) else 0.0
-    look = _ReviewData(ids, names, leaving, judged, unit_rows(leaving.embedded - middle))
+    look = _ReviewData(ids, names, leaving, judged, unit_rows(leaving.embedded - middle), files or {})
     curve = leaving.curve(np.random.default_rng(seed)) if several else None
     found = list(_duplicates(look, photos.sha256s))
     pairs = _pairs(look)
@@ -185,6 +195,11 @@ def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset()) -> Revi
             state=snapshot.state,
             known={one.name: contents.base_file[one.name] for one in contents.classes.values() if one.base},
             kept=frozenset(map(photo_id, kept)),
+            files={
+                photo_id(number): name
+                for one in contents.classes.values()
+                for number, name in zip(one.photos.ids, one.photos.names, strict=True)
+            },
             seed=snapshot.manifest.options.seed,
         )
 
@@ -251,10 +266,7 @@ def _pairs(look: _ReviewData) -> list[ConfusedPair]:
     for row in wrong[np.argsort(judged.own[wrong], kind="stable")].tolist():
         label, code = look.label(row), int(judged.taken_for[row])
         first, second = sorted((label, look.names[code]))
-        chance = float(judged.rival[row])
-        found[first, second].append(
-            TellingPhoto(look.ids[row], label, look.names[code], chance, look.beside(row, code))
-        )
+        found[first, second].append(look.telling(row, code))
     pairs = [
         ConfusedPair(both, len(photos), tuple(photos[:TELLING_PHOTOS]), bool(advice), advice)
         for both, photos in found.items()

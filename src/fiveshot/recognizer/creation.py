@@ -69,10 +69,10 @@ def make_model(
     head = head or DEFAULT_HEAD
     check_new_model(path, head)
     known, images = _base_given(base)
-    adapted = spec.adapter is not None
     if images is not None and spec.adapter is not None and not len(images.test):
         images = with_unseen(images, spec.adapter)
     embedder = load_embedder(spec)
+    adapted = embedder.network.adapter_hash is not None
     session = BaseSession(head_record(head))
     if known is not None:
         X, y = features_of(known, embedder)

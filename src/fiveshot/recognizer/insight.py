@@ -308,8 +308,8 @@ class StoredPhotos:
 
     def _same_file(self, photo: PhotoRecord) -> Twin | None:
         query = (
-            "SELECT name FROM photos JOIN classes ON classes.id = class_id "
-            "WHERE sha256 = ? AND name != ? ORDER BY name LIMIT 1"
+            "SELECT classes.name FROM photos JOIN classes ON classes.id = class_id "
+            "WHERE sha256 = ? AND classes.name != ? ORDER BY classes.name LIMIT 1"
         )
         found = self._connection.execute(query, (photo.sha256, NONE)).fetchone()
         return None if found is None else Twin(found[0], same_file=True)

@@ -140,6 +140,12 @@ def sort_rows(
     return found if numbers is None else _renumbered(found, numbers)
 
 
+def known_labels(snapshot: Snapshot, X: Floats) -> list[str | None]:
+    """Return the class that each row shows, as sorting sees it; None for what is unknown."""
+    known = {one.photo: one.label for one in _recognized(snapshot, X)[0]}
+    return [known.get(row) for row in range(len(X))]
+
+
 def _renumbered(found: Sorting, numbers: Sequence[int]) -> Sorting:
     def group(one: PhotoGroup) -> PhotoGroup:
         photos = tuple(numbers[photo] for photo in one.photos)

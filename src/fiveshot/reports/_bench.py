@@ -88,6 +88,7 @@ def bench_table(
         *alpha_notes(summaries, protocol.dataset),
         *setting_notes(given or {}),
         *backbone_notes(provenance, paper=any(r.block for r in rows)),
+        *version_notes(summaries),
     )
     return Table(f"{protocol.name}: {described(protocol)}", columns, tuple(rows), notes)
 
@@ -179,7 +180,11 @@ def ablation_table(
         *(Column(name, percent=True, decimals=2, marked=1) for name in ("mean A_HM", "A_last", "A_inc")),
     )
     summaries = [summary for points in series.values() for _, summary in points]
-    notes = (*reading_notes(summaries, ()), *backbone_notes(provenance, paper=False))
+    notes = (
+        *reading_notes(summaries, ()),
+        *backbone_notes(provenance, paper=False),
+        *version_notes(summaries),
+    )
     return Table(title, columns, tuple(rows), notes)
 
 
@@ -238,6 +243,20 @@ def image_notes(images: Sequence[SessionImages], protocol: Protocol) -> tuple[st
     note = f"Images to learn / to test: {'; '.join(said)}."
     listed = ("Shots of the official lists; seeds change what heads draw, and nothing else.",)
     return (note, *(listed if protocol.shot_draw == "listed" else ()))
+
+
+def version_notes(summaries: Sequence[Summary]) -> tuple[str, ...]:
+    """Return a note on the versions of fiveshot that made the runs.
+
+    >>> from dataclasses import replace
+    >>> from fiveshot.benchmark import get_protocol, run, summarize_runs
+    >>> from fiveshot.features import embedded_features
+    >>> summary = summarize_runs([run(get_protocol("cub200/big"), embedded_features(), "ncm")])
+    >>> version_notes([replace(summary, versions=("0.2.0",)), replace(summary, versions=("0.1.0",))])
+    ('Made by fiveshot 0.1.0 and 0.2.0.',)
+    """
+    found = sorted({version for summary in summaries for version in summary.versions})
+    return (f"Made by fiveshot {' and '.join(found)}.",) if found else ()
 
 
 def seed_words(summaries: Sequence[Summary]) -> str:

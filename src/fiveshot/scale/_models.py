@@ -170,6 +170,7 @@ def create_from_statistics(
     seed: int = 0,
     keep_photos: bool = False,
     thumbnails: bool = True,
+    names: bool = True,
     false_rejection: float = 0.05,
     device: str = "auto",
     runtime: str = "auto",
@@ -189,7 +190,7 @@ def create_from_statistics(
         The files the statistics were made with.
     seed : int, default 0
         Random seed.
-    keep_photos, thumbnails : bool
+    keep_photos, thumbnails, names : bool
         What the model keeps of the photos it learns.
     false_rejection : float, default 0.05
         Share of known photos that may be rejected as unknown.
@@ -232,7 +233,7 @@ def create_from_statistics(
             code="no_head",
         )
     require_statistics_head(found.head)
-    options = Options(keep_photos, thumbnails, float(false_rejection), seed)
+    options = Options(keep_photos, thumbnails, float(false_rejection), seed, names)
     record = replace(head_record(found.head), settings=dict(found.settings))
     free_folder(path)
     runner = same_backbone(found, weights=weights, adapter=adapter, device=device, runtime=runtime)

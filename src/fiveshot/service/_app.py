@@ -21,6 +21,7 @@ from fiveshot.service._gate import AccessControl, HeadersAndCounters, Metrics
 from fiveshot.service._requests import IdempotencyKeys
 from fiveshot.service._routes import Service, page_routes, photo_routes, status_routes
 from fiveshot.service._second_look import Reviews, Sortings, second_look_routes
+from fiveshot.service._sightings import SightingsInGroups, sighting_routes
 from fiveshot.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -83,8 +84,11 @@ def create_app(
         ],
     )
     keys = IdempotencyKeys(chosen.limits.keys)
-    app.state.service = Service(engine, chosen.limits, keys, Reviews(engine), Sortings(engine))
-    routers = [photo_routes, second_look_routes, status_routes, page_routes(read_only=chosen.read_only)]
+    app.state.service = Service(
+        engine, chosen.limits, keys, Reviews(engine), Sortings(engine), SightingsInGroups(engine)
+    )
+    page = page_routes(read_only=chosen.read_only)
+    routers = [photo_routes, second_look_routes, sighting_routes, status_routes, page]
     app.state.studio = None
     if studio is not None:
         from fiveshot.service.label_studio import Studio, studio_routes

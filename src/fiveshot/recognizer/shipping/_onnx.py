@@ -2,13 +2,18 @@
 
 The package contains the graph of the embedded backbone; a few nodes for the head are added to it. Only other
 backbones need PyTorch.
+
+Input, outputs and metadata of the plain form follow the classifiers of Ultralytics, which other programs load,
+too: ``images`` (n, 3, size, size) is RGB from 0 to 1, the first output says how probable each class is, and the
+metadata hold ``names``, ``task`` and ``imgsz``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +43,25 @@ from fiveshot.recognizer.shipping._portable import check_target
 from fiveshot.storage import FilePath, atomic_paths
 
 PROPERTY = "fiveshot"  # of the ONNX file: the text of the JSON file
-OUTPUTS = ("scores", "probabilities", "familiarity")
+LABELS = "labels.txt"
+OUTPUTS = ("probabilities", "logits", "familiarity")
 TOLERANCE = 1e-3
 LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
 _LEAST = np.float32(1e-12)  # length of a vector that has none
 
 
-def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path]:
-    """Return the paths of the graph and of its JSON file, if an export may be written there."""
+def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path, Path]:
+    """Return the paths of the graph, its JSON file and its labels, if an export may be written there."""
     target = Path(path)
     if target.suffix != ".onnx":
-        raise InputError(f"{target} must end in .onnx", hint="leave out --onnx to export a model for fiveshot")
-    sidecar = target.with_suffix(".json")
+        raise InputError(
+            f"{target} must end in .onnx", hint="leave out --onnx to export a model for fiveshot"
+        )
+    sidecar, labels = target.with_suffix(".json"), target.with_name(LABELS)
     check_target(target, _is_onnx_export, overwrite=overwrite)
+    check_target(labels, partial(_are_labels_of, sidecar), overwrite=overwrite, beside=target)
     check_target(sidecar, is_description, overwrite=overwrite, beside=target)
-    return target, sidecar
+    return target, sidecar, labels
 
 
 def write_onnx(
@@ -62,48 +71,68 @@ def write_onnx(
     *,
     rejection: Rejection | None = None,
     strangers: Strangers | None = None,
+    all_views: bool = False,
     overwrite: bool = False,
-) -> Path:
-    """Write ``path`` (.onnx) and a JSON file that describes it; return the path of the JSON file.
+) -> tuple[Path, Path, Path]:
+    """Write ``path`` (.onnx), and beside it a JSON file that describes it, and the labels; return all paths.
 
-    Input ``images`` is (n, views, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
-    ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
-    under ``fiveshot``. Files of an earlier export are replaced, other files only with ``overwrite``. Both files
-    are on the disk before the first replacement; only a kill between the two replacements can leave one old.
+    Input ``images`` is (n, 3, size, size), RGB from 0 to 1: one view of each photo. With ``all_views`` it is
+    (n, views, 3, size, size), prepared as the JSON says. Outputs are ``probabilities`` and ``logits``
+    (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata under ``fiveshot``. The
+    files of an earlier export are replaced, other files only with ``overwrite``. All are on the disk before the
+    first replacement; only a kill between the replacements can leave some old.
     """
-    target, sidecar = onnx_targets(path, overwrite=overwrite)
-    model, said = model_graph(embedder, head, rejection=rejection, strangers=strangers)
+    targets = onnx_targets(path, overwrite=overwrite)
+    model, said = model_graph(embedder, head, rejection=rejection, strangers=strangers, all_views=all_views)
     text = as_json(said)
-    import_extra("onnx", extra="onnx").helper.set_model_props(model, {PROPERTY: text})
-    with atomic_paths(target, sidecar) as (temporary, beside):
-        temporary.write_bytes(model.SerializeToString())
-        beside.write_text(text + "\n", encoding="utf-8")
-    return sidecar
+    import_extra("onnx", extra="onnx").helper.set_model_props(model, _properties(said) | {PROPERTY: text})
+    with atomic_paths(*targets) as (graph, sidecar, labels):
+        graph.write_bytes(model.SerializeToString())
+        sidecar.write_text(text + "\n", encoding="utf-8")
+        labels.write_text(_label_lines(said["classes"]), encoding="utf-8")
+    return targets
 
 
 def model_graph(
-    embedder: Embedder, head: Scorer, *, rejection: Rejection | None, strangers: Strangers | None
+    embedder: Embedder,
+    head: Scorer,
+    *,
+    rejection: Rejection | None,
+    strangers: Strangers | None,
+    all_views: bool = True,
 ) -> tuple[Any, dict[str, Any]]:
     """Return backbone and head as an ONNX model, and its description.
 
     The outputs of the graph are compared with those of the head first.
     """
     graph = _backbone_graph(import_extra("onnx", extra="onnx"), embedder)
-    graph.average_views(embedder.preprocessing.shape)
+    if all_views:
+        graph.average_views(embedder.preprocessing.shape)
+    else:
+        embedder = _with_one_view(embedder)
+        graph.take_pixels(embedder.preprocessing)
     found = _head_nodes(graph, head)
     familiarity = found.familiarity
     if strangers is not None:
         familiarity = _standing_nodes(graph, found, strangers, is_learned(head.memory))
-    graph.finish((found.scores, found.probabilities, familiarity), classes=len(head.classes))
+    graph.finish((found.probabilities, found.logits, familiarity), classes=len(head.classes))
     if graph.model.ByteSize() > LARGEST:
         raise InputError(
             f"{embedder.name} is larger than the 2 GB an ONNX file can hold", hint="choose a smaller backbone"
         )
-    _compare(graph.model.SerializeToString(), embedder, head, strangers)
-    return graph.model, describe(embedder, head, rejection)
+    _compare(graph.model.SerializeToString(), embedder, head, strangers, all_views=all_views)
+    return graph.model, describe(embedder, head, rejection, all_views=all_views)
 
 
-def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> dict[str, Any]:
+def _with_one_view(embedder: Embedder) -> Embedder:
+    """Return the embedder that sees only the center crop of a photo."""
+    single = replace(embedder.preprocessing, views=1)
+    return replace(embedder, spec=embedder.spec.replace(views=1), preprocessing=single)
+
+
+def describe(
+    embedder: Embedder, head: Scorer, rejection: Rejection | None, *, all_views: bool = True
+) -> dict[str, Any]:
     """Return what a program needs to use the graph: preprocessing, class names, thresholds."""
     prepared = embedder.preprocessing
     thresholds = rejection.thresholds_in(head.memory) if rejection else np.full(len(head.classes), -np.inf)
@@ -112,15 +141,16 @@ def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> d
         "backbone": embedder.name,
         "input": {
             "name": "images",
-            "shape": ["n", *prepared.shape],
+            "shape": ["n", *(prepared.shape if all_views else prepared.shape[1:])],
             "type": "float32",
             "channels": "RGB",
             "squash_both_sides_to": prepared.squash,
             "views": [_view_in_words(name, prepared) for name in VIEWS[prepared.views]],
             "interpolation": prepared.interpolation,
             "then": "x / 255, minus mean, divided by std",
-            "mean": list(prepared.mean),
-            "std": list(prepared.std),
+            # The plain graph normalizes by itself.
+            "mean": list(prepared.mean) if all_views else [0.0] * 3,
+            "std": list(prepared.std) if all_views else [1.0] * 3,
         },
         "outputs": list(OUTPUTS),
         "classes": python_labels(head.classes),
@@ -128,6 +158,25 @@ def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> d
         "unknown_below": [float(value) if np.isfinite(value) else None for value in thresholds],
         "false_rejection": rejection.false_rejection if rejection else None,
     }
+
+
+def _properties(said: Mapping[str, Any]) -> dict[str, str]:
+    """Return metadata as Ultralytics writes it for its classifiers; X-AnyLabeling and Netron read it, too."""
+    size = said["input"]["shape"][-1]
+    names = {str(number): str(name) for number, name in enumerate(said["classes"])}
+    return {
+        "description": f"{said['made_with']} classifier on {said['backbone']}",
+        "task": "classify",
+        "names": json.dumps(names, ensure_ascii=False),  # also reads as a dict of Python, as Ultralytics wants
+        "imgsz": f"[{size}, {size}]",
+        "channels": "3",
+        "stride": "1",
+        "batch": "1",
+    }
+
+
+def _label_lines(classes: Sequence[object]) -> str:
+    return "".join(f"{name}\n" for name in classes)
 
 
 def as_json(said: dict[str, Any]) -> str:
@@ -171,19 +220,30 @@ class _Graph:
     def average_views(self, shape: tuple[int, int, int, int]) -> None:
         """Change the input to photos with several views each, (n, *shape); average the features of the views."""
         views, *square = shape
-        (taken,) = self.model.graph.input
-        for node in self.model.graph.node:
-            inputs = ["squares" if name == taken.name else name for name in node.input]
-            del node.input[:]
-            node.input.extend(inputs)
         flat = self.constant(np.array([-1, *square]))
-        nodes, helper = self.model.graph.node, self.onnx.helper
-        nodes.insert(0, helper.make_node("Reshape", [taken.name, flat], ["squares"]))
-        image = helper.make_tensor_value_info(taken.name, self.onnx.TensorProto.FLOAT, ["n", *shape])
-        taken.CopyFrom(image)
+        self._before_network(shape, ("Reshape", flat))
         each = self.node("Unsqueeze", self.features, np.array([0]))  # (1, n · views, d)
         apart = self.node("Reshape", each, np.array([-1, views, 0]), allowzero=0)
         self.features = self.node("ReduceMean", apart, np.array([1]), keepdims=0)
+
+    def take_pixels(self, prepared: Preprocessing) -> None:
+        """Take squares of RGB from 0 to 1, (n, 3, size, size), in the place of normalized ones."""
+        mean, std = (self.constant(np.reshape(values, (3, 1, 1))) for values in (prepared.mean, prepared.std))
+        self._before_network(prepared.shape[1:], ("Sub", mean), ("Div", std))
+
+    def _before_network(self, shape: Sequence[int], *steps: tuple[str, str]) -> None:
+        """Put nodes of an operator and a constant before the network, and say what shape the first one takes."""
+        (taken,) = self.model.graph.input
+        nodes, helper = self.model.graph.node, self.onnx.helper
+        names = [taken.name, *(self._fresh("input") for _ in steps)]
+        for node in nodes:
+            inputs = [names[-1] if name == taken.name else name for name in node.input]
+            del node.input[:]
+            node.input.extend(inputs)
+        for number, (operator, constant) in enumerate(steps):
+            step = helper.make_node(operator, [names[number], constant], [names[number + 1]])
+            nodes.insert(number, step)
+        taken.CopyFrom(helper.make_tensor_value_info(taken.name, self.onnx.TensorProto.FLOAT, ["n", *shape]))
 
     def finish(self, outputs: Sequence[str], *, classes: int) -> None:
         """Set the outputs of the graph."""
@@ -243,7 +303,7 @@ class _HeadNodes:
     """The names of the values that a head computes."""
 
     embedded: str  # (n, d): transformed features
-    scores: str  # (n, classes)
+    logits: str  # (n, classes)
     probabilities: str  # (n, classes)
     familiarity: str  # (n,)
 
@@ -266,7 +326,7 @@ def _head_nodes(graph: _Graph, head: Scorer, *, familiar: bool = True) -> _HeadN
             f"a {type(head).__name__} head cannot be written as ONNX", hint="choose unbiased-lda, ncm or fecam"
         )
     logits = graph.node("Div", scores, np.float32(head.temperature))
-    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), graph.largest(scores))
+    return _HeadNodes(embedded, logits, graph.node("Softmax", logits, axis=1), graph.largest(scores))
 
 
 def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _HeadNodes:
@@ -288,7 +348,7 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
         second = graph.node("Gather", graph.node("TopK", scores, np.array([2]), outputs=2), np.array([1]), axis=1)
         rival = graph.node("Mul", graph.largest(second), np.float32(scorer.rival))
         familiarity = graph.node("Sub", familiarity, rival)
-    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity)
+    return _HeadNodes(embedded, logits, graph.node("Softmax", logits, axis=1), familiarity)
 
 
 def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> str:
@@ -396,21 +456,24 @@ def _quadratic(metric: Metric | Prototype) -> Quadratic:
     return np.ones(width), np.zeros((0, width)), np.zeros(0)
 
 
-def _compare(content: bytes, embedder: Embedder, head: Scorer, strangers: Strangers | None) -> None:
+def _compare(
+    content: bytes, embedder: Embedder, head: Scorer, strangers: Strangers | None, *, all_views: bool
+) -> None:
     """Raise an error if the graph does not compute the same as the backbone and the head."""
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # errors are reported below
     pixels = np.random.default_rng(0).integers(0, 256, (3, *embedder.preprocessing.shape), np.uint8)
+    given = embedder.preprocessing.normalize(pixels) if all_views else pixels[:, 0].astype(np.float32) / 255
     try:
         session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        found = session.run(None, {"images": embedder.preprocessing.normalize(pixels)})
+        found = session.run(None, {"images": given})
     except Exception as error:  # the runtime's errors have no common base
         raise InputError(f"ONNX Runtime cannot run this backbone and head ({type(error).__name__})") from error
     X = embedder.features(pixels)
     answer = head.answer(X) if strangers is None else strangers.judged(X, head.answer(X))
-    for name, theirs in zip(OUTPUTS, found, strict=True):
-        ours = getattr(answer, name)
+    wanted = (answer.probabilities, answer.scores * head.softmax_factor(), answer.familiarity)
+    for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
         worst = float(np.abs(ours - theirs).max())
         if not worst <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
             raise InputError(f"ONNX Runtime computes other {name} (by {worst:.3g})", hint="nothing was written")
@@ -430,6 +493,16 @@ def is_description(path: Path) -> bool:
     try:
         return _describes(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _are_labels_of(sidecar: Path, labels: Path) -> bool:
+    """Tell whether a file lists the classes of the earlier export that the JSON beside it describes."""
+    try:
+        return is_description(sidecar) and labels.read_text(encoding="utf-8") == _label_lines(
+            json.loads(sidecar.read_text(encoding="utf-8"))["classes"]
+        )
+    except (OSError, UnicodeDecodeError, TypeError):
         return False
 
 

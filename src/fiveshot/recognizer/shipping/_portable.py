@@ -40,7 +40,15 @@ from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import MANIFEST, BackboneRecord, Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, Tables, photo_features
 from fiveshot.recognizer.store.schema import DATABASE
-from fiveshot.storage import FRESH_COPY, FilePath, begins_as_ours, file_kind, read_tensors, write_tensors
+from fiveshot.storage import (
+    FRESH_COPY,
+    FilePath,
+    begins_as_ours,
+    file_kind,
+    read_tensors,
+    require_replaceable,
+    write_tensors,
+)
 
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 KIND, VERSION = "recognizer", 1
@@ -67,16 +75,7 @@ def check_target(
     shown = str(target) if beside is None else f"{target}, which is written beside {beside.name},"
     for place in (target.parent.resolve() / target.name, target.resolve()):  # a link and its target
         refuse_inside(place, shown, hint="name a file outside of it")
-    if not target.exists():
-        return
-    if not target.is_file():
-        raise StorageError(f"{shown} exists already and is not a file", hint="choose another name", code="exists")
-    if not overwrite and not is_export(target):
-        raise StorageError(
-            f"{shown} exists already and is not an earlier export of this kind",
-            hint="choose another name, or replace it with overwrite=True (--force)",
-            code="exists",
-        )
+    require_replaceable(target, is_export, overwrite=overwrite, shown=shown)
 
 
 def refuse_inside(place: Path, shown: str, *, hint: str) -> None:
