@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from fiveshot.data.sources import open_regular as open_regular
     from fiveshot.data.sources import read_regular as read_regular
     from fiveshot.data.synthetic import draw_samples, gaussian_classes, gaussian_parameters
+    from fiveshot.data.synthetic import drawn_pictures as drawn_pictures
     from fiveshot.values import BadImage
 
 __all__ = [
@@ -146,6 +147,7 @@ _FOR_PACKAGES = [
     "content_mark",
     "dataset_spec",
     "decode_only",
+    "drawn_pictures",
     "image_digest",
     "is_archive",
     "is_hidden",

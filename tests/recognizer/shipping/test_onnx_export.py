@@ -301,7 +301,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "ship.md"
 
 def test_the_program_on_the_page_answers_as_a_model_of_one_view(tmp_path: Path) -> None:
     """What the documentation shows runs with ONNX Runtime and Pillow, on a photo of an odd size."""
-    from fiveshot.data.synthetic import draw_samples
+    from fiveshot.data import draw_samples
 
     samples = tmp_path / "samples"
     draw_samples(samples, seed=0)
