@@ -138,6 +138,7 @@ _FOR_PACKAGES = [
     "StrictTarInfo",
     "THUMBNAIL_SIZE",
     "Tree",
+    "ROUNDINGS",
     "VIEWS",
     "WholePhoto",
     "bad_box",

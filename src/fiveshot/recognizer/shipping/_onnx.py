@@ -54,9 +54,7 @@ def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path, Path]:
     """Return the paths of the graph, its JSON file and its labels, if an export may be written there."""
     target = Path(path)
     if target.suffix != ".onnx":
-        raise InputError(
-            f"{target} must end in .onnx", hint="leave out --onnx to export a model for fiveshot"
-        )
+        raise InputError(f"{target} must end in .onnx", hint="leave out --onnx to export a model for fiveshot")
     sidecar, labels = target.with_suffix(".json"), target.with_name(LABELS)
     check_target(target, _is_onnx_export, overwrite=overwrite)
     check_target(labels, partial(_are_labels_of, sidecar), overwrite=overwrite, beside=target)
