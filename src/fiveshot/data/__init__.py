@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from fiveshot.data.sources import image_digest as image_digest
     from fiveshot.data.sources import open_regular as open_regular
     from fiveshot.data.sources import read_regular as read_regular
-    from fiveshot.data.synthetic import draw_samples, gaussian_classes, gaussian_parameters
+    from fiveshot.data.synthetic import draw_samples, drawn_pictures, gaussian_classes, gaussian_parameters
     from fiveshot.values import BadImage
 
 __all__ = [
@@ -111,6 +111,7 @@ __all__ = [
     "decode",
     "decoders",
     "draw_samples",
+    "drawn_pictures",
     "fetch",
     "gaussian_classes",
     "gaussian_parameters",

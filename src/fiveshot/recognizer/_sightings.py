@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.backbones import Pixels
 from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
 from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
