@@ -79,8 +79,7 @@ if TYPE_CHECKING:
     from fiveshot.data.sources import image_digest as image_digest
     from fiveshot.data.sources import open_regular as open_regular
     from fiveshot.data.sources import read_regular as read_regular
-    from fiveshot.data.synthetic import draw_samples, gaussian_classes, gaussian_parameters
-    from fiveshot.data.synthetic import drawn_pictures as drawn_pictures
+    from fiveshot.data.synthetic import draw_samples, drawn_pictures, gaussian_classes, gaussian_parameters
     from fiveshot.values import BadImage
 
 __all__ = [
@@ -112,6 +111,7 @@ __all__ = [
     "decode",
     "decoders",
     "draw_samples",
+    "drawn_pictures",
     "fetch",
     "gaussian_classes",
     "gaussian_parameters",
@@ -139,6 +139,7 @@ _FOR_PACKAGES = [
     "StrictTarInfo",
     "THUMBNAIL_SIZE",
     "Tree",
+    "ROUNDINGS",
     "VIEWS",
     "WholePhoto",
     "bad_box",
@@ -147,7 +148,6 @@ _FOR_PACKAGES = [
     "content_mark",
     "dataset_spec",
     "decode_only",
-    "drawn_pictures",
     "image_digest",
     "is_archive",
     "is_hidden",

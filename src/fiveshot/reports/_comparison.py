@@ -257,7 +257,7 @@ def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
         rows += [Row((method, *_overall_cells(known, last)), block) for method, known in published.overall.items()]
         ours = experiment.provenance.get("backbone", "an unknown backbone")
         theirs = published.backbone or "a backbone that the file does not say"
-        notes = (f"Same classes, images and shots; features of {ours} here, of {theirs} there.",)
+        notes: tuple[str, ...] = (f"Same classes, images and shots; features of {ours} here, of {theirs} there.",)
         notes += (f"The figures of {published.source}: {published.origin}.",) if published.origin else ()
     title = f"{experiment.protocol.name}: accuracy in % after each session, against {published.source}"
     return Table(title, tuple(columns), tuple(rows), notes)
