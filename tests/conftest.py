@@ -36,7 +36,7 @@ collect_ignore = [folder for folder, module in NEEDS.items() if importlib.util.f
 
 
 def pytest_report_header() -> str:
-    return f"left out for want of extras: {', '.join(collect_ignore) or 'nothing'}"
+    return f"left out without their extras: {', '.join(collect_ignore) or 'nothing'}"
 
 
 @pytest.fixture(scope="session", autouse=True)

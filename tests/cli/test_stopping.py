@@ -1,4 +1,4 @@
-"""What is said after Ctrl-C: for every kind of command what has become of its work."""
+"""The message after Ctrl-C: every kind of command says what happened to its work."""
 
 from __future__ import annotations
 

@@ -356,7 +356,7 @@ def test_both_waits_of_an_erase_share_one_limit(
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 10.0)
 
     def vacuum(connection: sqlite3.Connection, path: Path) -> None:
-        second.enter_context(in_the_way(path.parent))  # comes while all is written anew
+        second.enter_context(in_the_way(path.parent))  # comes while the database is rewritten
         schema.vacuum(connection, path)
 
     monkeypatch.setattr("fiveshot.recognizer.store.folder.vacuum", vacuum)

@@ -108,7 +108,7 @@ def test_an_exchanged_base_file(path: Path, tmp_path: Path) -> None:
 
 
 def test_flipped_bytes_never_go_unnoticed(path: Path) -> None:
-    """A byte changed anywhere is refused on opening, found by check, or changes nothing that is read."""
+    """A byte changed anywhere is refused on opening, is found by check, or does not affect the model."""
     sound = {file.name: file.read_bytes() for file in path.iterdir()}
     with Recognizer.open(path, readonly=True) as model:
         expected = model.predict_features(photos("c1", 3, seed=5))

@@ -26,7 +26,7 @@ Verb = Callable[[Recognizer], object]
 class Bird:
     """A class as the test follows it: by itself, whatever it is called."""
 
-    name: str | None  # None: it is no more
+    name: str | None  # None: it was deleted
     last: str
     names: set[str] = field(default_factory=set)
     needles: list[bytes] = field(default_factory=list)
