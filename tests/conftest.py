@@ -41,7 +41,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the state of the user who runs the tests out of them."""
+    """Do not use the state of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

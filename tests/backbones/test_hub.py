@@ -29,7 +29,7 @@ def hub_at(monkeypatch, tmp_path):
 
 
 class _Hub(Quiet, BaseHTTPRequestHandler):
-    """As much of the hub's protocol as a download of one public file takes."""
+    """The part of the hub's protocol that a download of one public file needs."""
 
     content = b""
     requests: list[str]

@@ -124,7 +124,7 @@ def wait_until_read(pipe: IO[bytes]) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Press Ctrl-C; once more where it fell between two reads, because then the next one waits all the same."""
+    """Press Ctrl-C, again if it came between two reads, because then the next read still waits."""
     for _ in range(20):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):

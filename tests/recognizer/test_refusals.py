@@ -286,7 +286,7 @@ def test_a_commit_that_fails_says_why_and_leaves_no_file(
 
 
 def test_a_file_that_the_database_names_is_never_discarded(make: Callable[..., Recognizer]) -> None:
-    """An interrupt may arrive when the commit is done: the change is stored, and its file with it."""
+    """An interrupt may come after the commit: the change and its file are stored."""
     model = make(base=NAMES)
     (named,) = model.path.glob("base-*")
     unnamed = model.path / "base-0123456789abcdef.safetensors"

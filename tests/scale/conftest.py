@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the cluster after the last test on it: its processes are not to run beside all other tests."""
+    """End the cluster after the last test on it: its processes must not run during other tests."""
     if not on_cluster(nextitem):
         RUNNING.close()
 

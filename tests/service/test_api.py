@@ -255,7 +255,7 @@ def test_a_change_says_its_own_state(start: Callable[..., Live]) -> None:
 def test_a_reader_does_not_move_the_state_of_a_change(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lists and pictures are read meanwhile, after another process has made a change of its own."""
+    """Lists and pictures are read in between, after a change by another process."""
     service = start(refresh=1000)
     service.learn("red")
     service.learn("green")
@@ -414,7 +414,7 @@ def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tin
 
 
 def test_a_picture_is_read_alone(tmp_path: Path, tiny_file: Path) -> None:
-    """Neither the other pictures of the class nor the photos that are kept are read along."""
+    """Neither the other pictures of the class nor kept photos are read."""
     path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)
     with live(path) as service:
         service.learn("red", 3)

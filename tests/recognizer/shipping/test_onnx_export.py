@@ -177,7 +177,7 @@ def test_without_rejection_no_threshold_is_given(backbone: Embedder, vectors: Ve
 def test_the_preprocessing_said_in_words_is_the_one_used(
     backbone: Embedder, vectors: Vectors, tmp_path: Path
 ) -> None:
-    """A photo prepared by the JSON alone, without torch and torchvision, gives nearly the same input."""
+    """A photo prepared only from the JSON, without torch and torchvision, gives nearly the same input."""
     _, sidecar, _ = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx", all_views=True)
     said = json.loads(sidecar.read_text(encoding="utf-8"))["input"]
     noise = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)

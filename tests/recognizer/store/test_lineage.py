@@ -24,7 +24,7 @@ Verb = Callable[[Recognizer], object]
 
 @dataclass(eq=False)
 class Bird:
-    """A class as the test follows it: by itself, whatever it is called."""
+    """A class that the test follows, whatever its name is."""
 
     name: str | None  # None: it was deleted
     last: str
