@@ -104,7 +104,7 @@ def test_no_byte_of_a_forgotten_base_class_remains(make: Callable[..., Recognize
 
 
 def test_no_byte_of_a_base_class_remains_under_a_former_name(make: Callable[..., Recognizer]) -> None:
-    """A class that was added and undone has its own place in the history, which renaming the base class does not change."""
+    """A class that was added and undone has its own history, which renaming the base class does not change."""
     model = make(base=(*NAMES, SECRET))
     model.learn_features("wren", photos("wren"))
     model.learn_features(SECRET, photos(SECRET, 3), add=True)
