@@ -365,6 +365,8 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("export", "birds", "nowhere/b.fiveshot"), "nowhere"),
         (("export", "birds", "b.bin", "--onnx"), "must end in .onnx"),
         (("export", "birds", "b.onnx", "--onnx", "--photos"), "exclude each other"),
+        (("export", "birds", "b.fiveshot", "--all-views"), "--all-views is for --onnx"),
+        (("export", "birds", "--web", "site", "--all-views"), "--all-views has no effect on an export to a page"),
         (("export", "birds"), "give a FILE or --web FOLDER"),
         (("export", "birds", "b.fiveshot", "--web", "site"), "give a FILE or --web FOLDER"),
         (("export", "birds", "--web", "site", "--onnx"), "--onnx has no effect on an export to a page"),
@@ -561,14 +563,18 @@ def test_export_as_a_page(run: Run, answer: Any, model: Path) -> None:
 def test_export_to_onnx(answer: Any, model: Path) -> None:
     import onnxruntime
 
-    assert answer("export", model, "birds.onnx", "--onnx")["files"] == ["birds.onnx", "birds.json"]
-    said = json.loads(Path("birds.json").read_text(encoding="utf-8"))
-    assert said["classes"] == ["kite", "owl", "wren"]
+    wanted = ["birds.onnx", "birds.json", "labels.txt"]
+    assert answer("export", model, "birds.onnx", "--onnx")["files"] == wanted
+    labels = Path("labels.txt").read_text(encoding="utf-8").splitlines()
+    assert labels == ["kite", "owl", "wren"]
     pixels = np.asarray(Image.open("test/kite/0.png").convert("RGB"), np.float32)[2:162, 5:165]
-    images = ((pixels / 255 - said["input"]["mean"]) / said["input"]["std"]).transpose(2, 0, 1)[None, None]
+    images = (pixels / 255).transpose(2, 0, 1)[None]
     session = onnxruntime.InferenceSession("birds.onnx")
-    _, probabilities, _ = session.run(None, {"images": images.astype(np.float32)})
-    assert said["classes"][int(probabilities[0].argmax())] == "kite"
+    probabilities, _, _ = session.run(None, {"images": images})
+    assert labels[int(probabilities[0].argmax())] == "kite"
+    answer("export", model, "birds.onnx", "--onnx", "--all-views")
+    (taken,) = onnxruntime.InferenceSession("birds.onnx").get_inputs()
+    assert taken.shape == ["n", 1, 3, 160, 160]
 
 
 def test_a_backbone_is_adapted_later(run: Run, answer: Any, model: Path, material: Path) -> None:

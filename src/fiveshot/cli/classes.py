@@ -141,7 +141,7 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
 
 
 def _refuse_photo_as_name(name: str, order: str, usage: str) -> None:
-    from fiveshot.data.folders import is_image
+    from fiveshot.data import is_image
 
     if is_image(name) and Path(name).is_file():
         raise InputError(f"{name} is a photo: {order}", hint=f"give both: fiveshot {usage}", code="no_name")

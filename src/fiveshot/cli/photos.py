@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from fiveshot.cli import options
 from fiveshot.cli.output import INCOMPLETE, Answer, answering, answering_with, answers_bar, image_bar, percent
-from fiveshot.data.reduction import Box
+from fiveshot.data import Box
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
 from fiveshot.values import shown_photo, to_json
@@ -140,7 +140,7 @@ def describe(prediction: Prediction) -> str:
         return f"{named_as}: unknown (most like {best})"
     named = [_with_chance(one.label, one.probability) for one in prediction.candidates]
     if prediction.label is None:
-        return f"{named_as}: unsure (most like {', '.join(named)})"
+        return f"{named_as}: unsure: {' or '.join(prediction.between)} ({', '.join(named)})"
     answer = f"{named_as}: {_with_chance(prediction.label, prediction.probability)}"
     if prediction.answer == "group":
         return f"{answer} (most like {', '.join(named)})"

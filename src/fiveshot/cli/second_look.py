@@ -243,7 +243,7 @@ def sort(
     """
     from fiveshot.recognizer import place_sorted, sort_photos
 
-    names = dict(map(_named, name or ()))
+    names = dict(map(named, name or ()))
     if ask and (as_json or not sys.stdin.isatty()):
         raise InputError("--ask needs a terminal", hint="give names with --name ID=NAME", code="not_asked")
     if page is not None:
@@ -290,7 +290,12 @@ def _not_placed(folder: Path, into: Path) -> Path | list[Photo]:
     return left
 
 
-def _named(given: str) -> tuple[str, str]:
+def named(given: str) -> tuple[str, str]:
+    """Return the two parts of ``ID=NAME``.
+
+    >>> named("g3=barn owl")
+    ('g3', 'barn owl')
+    """
     place, equals, name = given.partition("=")
     if not equals or not place or not name.strip():
         raise InputError(f"{given!r} is not ID=NAME", hint="for example g3=wren", code="no_name")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -210,9 +210,42 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
     New photos are learned. Photos of another class are moved. Photos that are already right stay.
     """
     require_backbone(change, made_by)
-    action = "none" if name == NONE else "correct"
-    if name == NONE:
+    return correct_by_name(change, {name: seen})
+
+
+def correct_by_name(change: Change, wanted: Mapping[str, Sequence[PhotoRecord]]) -> PhotoChange:
+    """Do the same for several classes, as one entry of the history."""
+    _refuse_two_names(wanted)
+    if NONE in wanted:
         require_classes(change)
+    lost = defaultdict[StoredClass, list[int]](list)
+    there, learned, gained = list[int](), list[int](), Counter[str]()
+    for name, seen in wanted.items():
+        own, elsewhere, fresh = _places(change, seen, name)
+        ids = list(store_photos(change, name, fresh)) if fresh else []
+        if elsewhere:
+            move_to_class(change, elsewhere, name, begun=change.done[-1].class_id if fresh else None)
+        for row, moving in elsewhere.items():
+            lost[row] += moving
+        moved = [number for moving in elsewhere.values() for number in moving]
+        there += own
+        learned += [*moved, *ids]
+        gained[name] = len(moved) + len(ids)
+    if len(wanted) > 1:
+        _refuse_last(lost, of_base=True)
+    gained.subtract({row.name: len(own) for row, own in lost.items()})
+    counts = {name: _count(change, name) + gained[name] for name in [*(row.name for row in lost), *wanted]}
+    action = "none" if set(wanted) == {NONE} else "correct"
+    if learned:
+        change.record(action)
+    _decide(change, learned)
+    return PhotoChange(action, tuple(map(photo_id, [*there, *learned])), counts)
+
+
+def _places(
+    change: Change, seen: Sequence[PhotoRecord], name: str
+) -> tuple[list[int], dict[StoredClass, list[int]], list[PhotoRecord]]:
+    """Return which photos a class has already, which ones other classes have, and which were not learned."""
     shown = {photo.sha256: photo for photo in seen}
     target, learned = change.before.named.get(name), set[str]()
     elsewhere, there = dict[StoredClass, list[int]](), list[int]()
@@ -223,17 +256,19 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
             there = own
         elif own:
             elsewhere[row] = own
-    fresh = [photo for sha256, photo in shown.items() if sha256 not in learned]
-    ids = list(store_photos(change, name, fresh)) if fresh else []
-    counts = {name: _count(change, name) + len(fresh)}
-    if elsewhere:
-        counts = move_to_class(change, elsewhere, name, begun=change.done[-1].class_id if fresh else None)
-        counts[name] += len(fresh)
-    if fresh or elsewhere:
-        change.record(action)
-    moved = [number for own in elsewhere.values() for number in own]
-    _decide(change, [*moved, *ids])
-    return PhotoChange(action, tuple(photo_id(number) for number in [*there, *moved, *ids]), counts)
+    return there, elsewhere, [photo for sha256, photo in shown.items() if sha256 not in learned]
+
+
+def _refuse_two_names(wanted: Mapping[str, Sequence[PhotoRecord]]) -> None:
+    names = dict[str, str]()
+    for name, seen in wanted.items():
+        for photo in seen:
+            if names.setdefault(photo.sha256, name) != name:
+                raise InputError(
+                    f"{photo.name} is one photo, and cannot be {names[photo.sha256]!r} and {name!r}",
+                    hint="give it one name; nothing was changed",
+                    code="two_names",
+                )
 
 
 def _count(change: Change, name: str) -> int:

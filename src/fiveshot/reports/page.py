@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 # Marks that reverse the direction of text: in a name they would reverse the rest of the sentence. They are shown.
-TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+DIRECTION_MARKS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 def write_report(folder: FilePath, out: FilePath) -> Path:
@@ -96,7 +96,7 @@ def report_page(records: Sequence[RunRecord]) -> str:
 
 def filled(template: str, **values: Any) -> str:
     """Fill a template with these values."""
-    return templates().get_template(template).render(version=__version__, **values).translate(TURNING)
+    return templates().get_template(template).render(version=__version__, **values).translate(DIRECTION_MARKS)
 
 
 @cache

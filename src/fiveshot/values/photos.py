@@ -68,10 +68,10 @@ class PhotoChange:
 
     Attributes
     ----------
-    action : {"remove", "move", "correct", "none", "review", "keep"}
+    action : {"remove", "move", "correct", "none", "review", "keep", "dismiss"}
         What was done; "none": photos were learned as none of the classes.
     ids : tuple of str
-        The photos.
+        The photos; for "dismiss" the sightings.
     counts : mapping of str to int
         Number of photos of the changed classes now; 0 for a class that was deleted with its last photo.
         Photos of none of the classes are counted as ``none of these``.

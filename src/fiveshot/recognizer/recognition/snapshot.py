@@ -253,7 +253,7 @@ class Snapshot:
         """Return an answer in the names of classes and groups, with what is unknown."""
         labels = self.classes
         single = len(labels) == 1
-        order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, :top]
+        order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, : max(top, 2)]
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
@@ -264,11 +264,13 @@ class Snapshot:
                 float(limit),
                 levels,
                 sure,
+                tuple(labels[i] for i in two),
             )
-            for name, row, best, like, limit, levels in zip(
+            for name, row, best, two, like, limit, levels in zip(
                 names,
                 answer.probabilities,
-                order,
+                order[:, :top],
+                order[:, :2],
                 answer.familiarity,
                 thresholds,
                 self.groups.chains(answer.probabilities),
@@ -317,10 +319,12 @@ def _prediction(
     threshold: float,
     levels: tuple[Candidate, ...],
     sure: float | None,
+    two: tuple[str, ...],
 ) -> Prediction:
     rejects = threshold != -np.inf
     unknown = rejects and familiarity < threshold
     answer = None if unknown else surest(levels or candidates[:1], sure)
+    unsure = answer is None and not unknown
     return Prediction(
         photo,
         None if answer is None else answer.label,
@@ -329,7 +333,8 @@ def _prediction(
         familiarity if np.isfinite(familiarity) else None,
         threshold if rejects else None,
         levels,
-        unsure=answer is None and not unknown,
+        unsure=unsure,
+        between=two if unsure else (),
     )
 
 

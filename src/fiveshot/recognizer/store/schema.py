@@ -65,7 +65,7 @@ CREATE TABLE history (
     at TEXT NOT NULL,
     action TEXT NOT NULL CHECK (action IN
         ('create', 'import', 'learn', 'add', 'forget', 'remove', 'move', 'correct', 'none', 'review', 'keep',
-         'rename', 'set', 'merge', 'retune', 'undo')),
+         'dismiss', 'rename', 'set', 'merge', 'retune', 'undo')),
     undoable INTEGER NOT NULL CHECK (undoable IN (0, 1)),
     undone_by INTEGER REFERENCES history (seq) ON DELETE SET NULL,
     detail TEXT NOT NULL
@@ -103,7 +103,7 @@ CREATE TABLE kept (
 
 CREATE TABLE sightings (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    learned_by INTEGER REFERENCES history (seq) ON DELETE CASCADE,
+    hidden_by INTEGER REFERENCES history (seq) ON DELETE CASCADE,
     clock REAL NOT NULL,
     bytes INTEGER NOT NULL CHECK (bytes > 0),
     seen TEXT NOT NULL,
@@ -114,7 +114,7 @@ CREATE TABLE sightings (
     digest BLOB NOT NULL CHECK (typeof(digest) = 'blob' AND length(digest) = 16),
     feature BLOB NOT NULL CHECK (typeof(feature) = 'blob' AND length(feature) > 0 AND length(feature) % 4 = 0)
 );
-CREATE INDEX sightings_learned ON sightings (learned_by) WHERE learned_by IS NOT NULL;
+CREATE INDEX sightings_hidden ON sightings (hidden_by) WHERE hidden_by IS NOT NULL;
 
 CREATE TABLE sighting_images (
     sighting_id INTEGER PRIMARY KEY REFERENCES sightings (id) ON DELETE CASCADE,
