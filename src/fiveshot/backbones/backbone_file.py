@@ -303,14 +303,14 @@ def _graph(backbone: Backbone, *, half: bool) -> bytes:
             f"{backbone.name} is larger than the 2 GB an ONNX file can hold", hint=f"write a {SAFETENSORS} file"
         )
     try:
-        content = export_onnx(backbone)
+        bare = export_onnx(backbone)
     except Exception as error:  # the exporter's errors have no common base
         raise InputError(
             f"{backbone.name} cannot be exported to ONNX ({type(error).__name__})",
             hint=f"write a {SAFETENSORS} file",
         ) from error
     onnx = import_extra("onnx", extra="onnx")
-    model = onnx.load_model_from_string(content)
+    model = onnx.load_model_from_string(bare)
     if half:
         _round_weights(model)
     values = _about(backbone) | {"precision": "float16" if half else "float32", "adapter": backbone.adapter_hash}
@@ -320,7 +320,7 @@ def _graph(backbone: Backbone, *, half: bool) -> bytes:
         if value
     }
     onnx.helper.set_model_props(model, properties)
-    content = model.SerializeToString()
+    content: bytes = model.SerializeToString()
     return content
 
 
