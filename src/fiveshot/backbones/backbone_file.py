@@ -254,7 +254,7 @@ def _is_export(path: Path) -> bool:
 def _examples(backbone: Backbone) -> tuple[Pixels, Vectors]:
     """Return drawn pictures as pixels (n, views, 3, size, size), and their features in torch."""
     from fiveshot.backbones.backbone import torch_embedder
-    from fiveshot.data.synthetic import drawn_pictures
+    from fiveshot.data import drawn_pictures
 
     embedder = torch_embedder(backbone, BackboneSpec(runtime="torch", device="cpu"))
     pixels = np.stack([embedder.pixels(picture) for picture in drawn_pictures(seed=0)])

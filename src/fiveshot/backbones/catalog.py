@@ -147,7 +147,7 @@ def known_license(name: str) -> str:
 
 def milliseconds_of(name: str) -> float:
     """Return the time for one photo on this machine: from the decoded picture to the vector, the median of ten."""
-    from fiveshot.data.synthetic import drawn_pictures
+    from fiveshot.data import drawn_pictures
 
     embedder, pictures = load_embedder(BackboneSpec(name)), drawn_pictures(seed=0)
     embedder.features(embedder.pixels(pictures[0])[None])  # loads the network

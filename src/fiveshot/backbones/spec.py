@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from fiveshot.backbones.preprocessing import Preprocessing, paper_preprocessing
@@ -33,6 +34,8 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 >>> describe_backbone(PAPER_BACKBONE).width
 768
 """
+
+HUB = "hf://"  # before the name of a repository on the Hugging Face hub
 
 # All of these take adapters. Any other timm name works too.
 CURATED = {
@@ -112,6 +115,16 @@ def no_class_token(name: str, readout: Readout) -> InputError:
     )
 
 
+def is_bundle(name: str) -> bool:
+    """Tell whether a name of a backbone means an ONNX bundle: a repository of the hub, a file or a folder.
+
+    >>> is_bundle("hf://onnx-community/dinov2-small"), is_bundle("nets/dinov2"), is_bundle(EMBEDDED)
+    (True, True, False)
+    """
+    is_path = "/" in name or os.sep in name or name.endswith(".onnx")
+    return is_path or (name != EMBEDDED and Path(name, "config.json").is_file())
+
+
 @dataclass(frozen=True)
 class BackboneSpec:
     """Everything that decides how photos become feature vectors, in one value that can be stored.
@@ -119,9 +132,12 @@ class BackboneSpec:
     Parameters
     ----------
     name : str
-        The embedded backbone, or any timm name (which needs ``pip install 'fiveshot[torch]'``).
+        The embedded backbone; the file or folder of an ONNX bundle; ``hf://OWNER/NAME`` or
+        ``hf://OWNER/NAME@REVISION`` for one on the hub; or any timm name (which needs
+        ``pip install 'fiveshot[torch]'``).
     weights : str or path, optional
-        A local file with the weights of this architecture, for machines without a hub.
+        A local file with the weights of this architecture, for machines without a hub. For a bundle: where it is
+        now.
     adapter : str or path, optional
         An adapter file, or the name of an embedded adapter.
     preprocessing : Preprocessing or str, optional

@@ -34,6 +34,7 @@ MODULES = {
         "show": "models",
         "review": "second_look",
         "sort": "second_look",
+        "sightings": "sightings",
         "correct": "classes",
         "remove": "classes",
         "move": "classes",

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from fiveshot.cli import completion, options
-from fiveshot.cli.output import KEPT, answering, download_bar, echo, image_bar, status, when_stopped
+from fiveshot.cli.output import WORK_KEPT, answering, download_bar, echo, image_bar, status, when_stopped
 from fiveshot.errors import counted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def list_datasets(as_json: options.AsJson = False) -> None:
 
 @data.command("fetch")
 @options.with_home
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def fetch_dataset(
     name: Annotated[
         str,
@@ -95,7 +95,7 @@ def draw_samples(
 
     Example: fiveshot data samples samples
     """
-    from fiveshot.data.synthetic import draw_samples
+    from fiveshot.data import draw_samples
 
     with answering("data samples", as_json=as_json) as answer:
         with status("drawing"):
@@ -131,7 +131,7 @@ def convert_features(
         answer.say(f"{out}: {contents(features)}")
 
 
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def extract(
     out: Annotated[Path, Option(metavar="FILE", help="Feature file to write (.safetensors).")],
     images: Annotated[
@@ -172,8 +172,7 @@ def extract(
 
     Example: fiveshot extract --images photos --out photos.safetensors
     """
-    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder
-    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder, preprocessing_for
     from fiveshot.features import ExtractionSettings, FeatureCache, open_labeled_images
     from fiveshot.features import extract as extract_features
 
@@ -233,9 +232,9 @@ def _print(done: Extraction, backbone: str) -> None:
 
 def print_bad(bad: Sequence[BadImage]) -> None:
     """List images that were left out."""
-    from fiveshot.data.dataset import bad_lines
+    from fiveshot.data import bad_image_lines
 
     if bad:
         echo(f"left out {counted(len(bad), 'bad image')}:")
-        for line in bad_lines(bad, SHOWN):
+        for line in bad_image_lines(bad, SHOWN):
             echo(line)

@@ -1,7 +1,7 @@
 """Backbone and head as one ONNX file: photos in, probabilities out, on a runtime without fiveshot.
 
-The graph of the embedded backbone comes with the package, and the head is a few nodes behind it: PyTorch is needed
-for other backbones alone.
+The package contains the graph of the embedded backbone; a few nodes for the head are added to it. Only other
+backbones need PyTorch.
 
 Input, outputs and metadata of the plain form follow the classifiers of Ultralytics, which other programs load,
 too: ``images`` (n, 3, size, size) is RGB from 0 to 1, the first output says how probable each class is, and the
@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from fiveshot import __version__
-from fiveshot.backbones import Embedder, Preprocessing
-from fiveshot.backbones.embedded import EmbeddedNetwork
+from fiveshot.backbones import EmbeddedNetwork, Embedder, Preprocessing
 from fiveshot.core.labels import python_labels
 from fiveshot.core.scorers import Scorer
-from fiveshot.data.reduction import INNER, VIEWS
+from fiveshot.data import INNER_VIEW, VIEWS
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.recognizer.recognition.rejection import Rejection, Strangers, is_learned
@@ -43,9 +42,7 @@ def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path, Path]:
     """Return the paths of the graph, its JSON file and its labels, if an export may be written there."""
     target = Path(path)
     if target.suffix != ".onnx":
-        raise InputError(
-            f"{target} must end in .onnx", hint="a model for another fiveshot is exported without --onnx"
-        )
+        raise InputError(f"{target} must end in .onnx", hint="leave out --onnx to export a model for fiveshot")
     sidecar, labels = target.with_suffix(".json"), target.with_name(LABELS)
     check_target(target, _is_onnx_export, overwrite=overwrite)
     check_target(labels, partial(_are_labels_of, sidecar), overwrite=overwrite, beside=target)
@@ -63,13 +60,13 @@ def write_onnx(
     all_views: bool = False,
     overwrite: bool = False,
 ) -> tuple[Path, Path, Path]:
-    """Write ``path`` (.onnx), and beside it a JSON file that says how to use it, and the labels; return all paths.
+    """Write ``path`` (.onnx), and beside it a JSON file that describes it, and the labels; return all paths.
 
     Input ``images`` is (n, 3, size, size), RGB from 0 to 1: one view of each photo. With ``all_views`` it is
     (n, views, 3, size, size), prepared as the JSON says. Outputs are ``probabilities`` and ``logits``
     (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata under ``fiveshot``. The
-    files of an earlier export are replaced, any others only with ``overwrite``. All are on the disk before the
-    first takes its place: only a kill in the moment between can leave some alone.
+    files of an earlier export are replaced, other files only with ``overwrite``. All are on the disk before the
+    first replacement; only a kill between the replacements can leave some old.
     """
     targets = onnx_targets(path, overwrite=overwrite)
     model, said = model_graph(embedder, head, rejection=rejection, strangers=strangers, all_views=all_views)
@@ -90,9 +87,9 @@ def model_graph(
     strangers: Strangers | None,
     all_views: bool = True,
 ) -> tuple[Any, dict[str, Any]]:
-    """Return backbone and head as an ONNX model, and what a program needs beside it.
+    """Return backbone and head as an ONNX model, and its description.
 
-    The result is compared with what the head says before it counts.
+    The outputs of the graph are compared with those of the head first.
     """
     graph = _backbone_graph(import_extra("onnx", extra="onnx"), embedder)
     if all_views:
@@ -122,7 +119,7 @@ def _with_one_view(embedder: Embedder) -> Embedder:
 def describe(
     embedder: Embedder, head: Scorer, rejection: Rejection | None, *, all_views: bool = True
 ) -> dict[str, Any]:
-    """Return what a program needs beside the graph: preprocessing, class names, thresholds."""
+    """Return what a program needs to use the graph: preprocessing, class names, thresholds."""
     prepared = embedder.preprocessing
     thresholds = rejection.thresholds_in(head.memory) if rejection else np.full(len(head.classes), -np.inf)
     return {
@@ -169,17 +166,17 @@ def _label_lines(classes: Sequence[object]) -> str:
 
 
 def as_json(said: dict[str, Any]) -> str:
-    """Return values as JSON that is safe inside a page's script, too."""
+    """Return values as JSON that is also safe inside a script of a web page."""
     return json.dumps(said, indent=1, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
-    """Return how one of the squares is made of a photo."""
+    """Describe how one view is cut out of a photo."""
     part = name.removeprefix("mirrored ")
     mirrored = part != name
     if part == "whole":
         return {"resize_both_sides_to": prepared.size, "mirrored": mirrored}
-    short = prepared.resize if part == "center" else round(prepared.resize / INNER)
+    short = prepared.resize if part == "center" else round(prepared.resize / INNER_VIEW)
     return {"resize_short_side_to": short, "center_crop": prepared.size, "mirrored": mirrored}
 
 
@@ -188,10 +185,10 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
     network = embedder.network
     if not isinstance(network, EmbeddedNetwork):
         require_extra("torch", "timm", "torchvision")
-        from fiveshot.backbones.export import export_onnx as exported
+        from fiveshot.backbones import export_onnx as exported
 
         try:
-            content = exported(network.backbone)  # type: ignore[attr-defined]  # every other network is torch's
+            content = exported(network.backbone)  # type: ignore[attr-defined]  # all other networks use torch
         except Exception as error:  # the exporter's errors have no common base
             raise InputError(f"{embedder.name} cannot be written as ONNX ({error})") from error
         return Graph(onnx, onnx.load_model_from_string(content))
@@ -209,10 +206,10 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
 def _compare(
     content: bytes, embedder: Embedder, head: Scorer, strangers: Strangers | None, *, all_views: bool
 ) -> None:
-    """Refuse a graph that does not compute what the backbone and the head do."""
+    """Raise an error if the graph does not compute the same as the backbone and the head."""
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is said below
+    options.log_severity_level = 4  # errors are reported below
     pixels = np.random.default_rng(0).integers(0, 256, (3, *embedder.preprocessing.shape), np.uint8)
     given = embedder.preprocessing.normalize(pixels) if all_views else pixels[:, 0].astype(np.float32) / 255
     try:
@@ -226,14 +223,14 @@ def _compare(
     for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
         worst = float(np.abs(ours - theirs).max())
         if not worst <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
-            raise InputError(f"ONNX Runtime gives other {name} (by {worst:.3g})", hint="nothing was written")
+            raise InputError(f"ONNX Runtime computes other {name} (by {worst:.3g})", hint="nothing was written")
 
 
 def _is_onnx_export(path: Path) -> bool:
     onnx = import_extra("onnx", extra="onnx")
     try:
         properties = onnx.load(str(path), load_external_data=False).metadata_props
-    except Exception:  # what is not an ONNX file fails in many ways
+    except Exception:  # a file that is not ONNX fails in many ways
         return False
     return any(one.key == PROPERTY and _describes(one.value) for one in properties)
 
@@ -257,7 +254,7 @@ def _are_labels_of(sidecar: Path, labels: Path) -> bool:
 
 
 def _describes(text: str) -> bool:
-    """Tell whether a text is what ``describe`` gives, in this release or another."""
+    """Tell whether a text is a description made by ``describe``, in any release."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

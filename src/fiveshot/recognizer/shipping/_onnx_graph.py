@@ -14,15 +14,15 @@ LEAST = np.float32(1e-12)  # length of a vector that has none
 
 
 class Graph:
-    """A graph that grows node by node; values are known by their names."""
+    """An ONNX graph that is built node by node; values have names."""
 
     def __init__(self, onnx: Any, model: Any) -> None:
         self.onnx, self.model = onnx, model
-        self.features = "features"  # where the backbone ends
+        self.features = "features"  # the output of the backbone
         self._count = 0
 
     def constant(self, values: Any) -> str:
-        """Add an array of numbers: float32, or int64 where it holds integers."""
+        """Add a constant array: int64 for integers, float32 otherwise."""
         array = np.asarray(values)
         array = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
         name = self._fresh("constant")
@@ -30,14 +30,14 @@ class Graph:
         return name
 
     def node(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> str:
-        """Add a node and return the name of its first output; inputs are names or arrays, for constants."""
+        """Add a node and return the name of its first output. Inputs are names, or arrays for constants."""
         names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
         found = [self._fresh(operator) for _ in range(outputs)]
         self.model.graph.node.append(self.onnx.helper.make_node(operator, names, found, **attributes))
         return found[0]
 
     def average_views(self, shape: tuple[int, int, int, int]) -> None:
-        """Take photos of several views each, (n, *shape), in the place of single squares."""
+        """Change the input to photos with several views each, (n, *shape); average the features of the views."""
         views, *square = shape
         flat = self.constant(np.array([-1, *square]))
         self._before_network(shape, ("Reshape", flat))
@@ -65,7 +65,7 @@ class Graph:
         taken.CopyFrom(helper.make_tensor_value_info(taken.name, self.onnx.TensorProto.FLOAT, ["n", *shape]))
 
     def finish(self, outputs: Sequence[str], *, classes: int) -> None:
-        """Make these values the outputs of the graph, and the only ones."""
+        """Set the outputs of the graph."""
         helper, floats = self.onnx.helper, self.onnx.TensorProto.FLOAT
         del self.model.graph.output[:]
         shapes = (["n", classes], ["n", classes], ["n"])
@@ -82,7 +82,7 @@ class Graph:
         return self.node("ReduceL2", rows, np.array([1]), keepdims=keepdims)
 
     def product(self, rows: str, others: str) -> str:
-        """Return the product of each row with one of the others."""
+        """Return the dot products of all rows with all rows of the other array."""
         return self.node("ReduceSum", self.node("Mul", rows, others), np.array([1]), keepdims=0)
 
     def largest(self, rows: str) -> str:

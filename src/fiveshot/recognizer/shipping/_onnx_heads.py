@@ -20,21 +20,21 @@ from fiveshot.recognizer.shipping._onnx_graph import LEAST, Graph
 
 @dataclass(frozen=True)
 class HeadNodes:
-    """The names of what a head gives."""
+    """The names of the values that a head computes."""
 
-    embedded: str  # (n, d): what statistics are taken of
+    embedded: str  # (n, d): transformed features
     logits: str  # (n, classes)
     probabilities: str  # (n, classes)
     familiarity: str  # (n,)
 
 
 def head_nodes(graph: Graph, head: Scorer, *, familiar: bool = True) -> HeadNodes:
-    """Add a head behind the features; where familiarity is not wanted, without what costs most of it."""
+    """Add the nodes of a head. Without familiarity, most of its cost is saved."""
     if isinstance(head, UnbiasedLDAScorer):
         return _linear_nodes(graph, head.linear(), familiar=familiar)
     embedded = graph.features
     if isinstance(head, NCMScorer) and head.metric == "cosine":
-        # Each axis is a unit vector already, so that its scores are the prototypes' coordinates.
+        # The axes are unit vectors, so their scores are the coordinates of the prototypes.
         width = len(head.memory.statistics.means[0])
         weights = head.scores(np.eye(width, dtype=np.float32))  # (d, classes)
         scores = graph.node("MatMul", graph.unit_rows(graph.features), weights)
@@ -72,7 +72,7 @@ def _linear_nodes(graph: Graph, scorer: LinearScorer, *, familiar: bool) -> Head
 
 
 def _around_nodes(graph: Graph, around: Surroundings, unit: str, best: str) -> str:
-    """Add what ``fiveshot.core.lda.Surroundings`` says of samples."""
+    """Add the nodes of ``fiveshot.core.lda.Surroundings``."""
     matrix = around.covariance.whiten(np.eye(len(around.origin), dtype=np.float32))
     white = graph.unit_rows(graph.node("MatMul", graph.node("Sub", unit, around.origin), matrix))
     along = graph.product(white, graph.node("Gather", around.white, best, axis=0))
@@ -85,7 +85,7 @@ def _around_nodes(graph: Graph, around: Surroundings, unit: str, best: str) -> s
 
 
 def _shortened(graph: Graph, width: int) -> str:
-    """Add what ``fiveshot.core.scatter.shortened`` does to features; return the name of the result."""
+    """Add the nodes of ``fiveshot.core.scatter.shortened``; return the name of the result."""
     scaled = graph.node("Mul", graph.unit_rows(graph.features), np.float32(width**0.5))
     upper, places = np.array([width - width // 2]), np.array([width - width // 2 - 1])
     median = graph.node("Gather", graph.node("TopK", scaled, upper, outputs=2), places, axis=1)
@@ -95,7 +95,7 @@ def _shortened(graph: Graph, width: int) -> str:
 
 
 def standing_nodes(graph: Graph, found: HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
-    """Add how photos stand beside those of none of the classes; the familiarity of all others stays."""
+    """Lower the familiarity of photos that are like the learned photos of none of the classes."""
     probabilities = head_nodes(graph, strangers.fitted, familiar=False).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange), axis=1)
     chance = graph.node("Max", graph.node("ReduceSum", own, np.array([1]), keepdims=0), np.float32(LEAST_CHANCE))
@@ -110,13 +110,14 @@ def standing_nodes(graph: Graph, found: HeadNodes, strangers: Strangers, is_lear
 
 
 def _distance_nodes(graph: Graph, embedded: str, head: NCMScorer | FeCAMScorer) -> str:
-    """Add squared distances without solving systems, which ONNX cannot; return the name of the scores.
+    """Add squared distances without linear solves, which ONNX lacks; return the name of the scores.
 
-    Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with as many rows eᵢ are computed together.
+    Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with the same number of rows eᵢ are computed
+    together.
     """
     metrics = [_whole(metric, head) for metric in head.model.of(python_labels(head.classes))]
     means = np.stack([metric.mean for metric in metrics])  # (k, d)
-    # Distances from a point among the means lose fewer digits than from zero.
+    # Coordinates relative to a point among the means lose fewer digits than relative to zero.
     origin = means.mean(axis=0)
     means = means - origin
     parts = [_quadratic(metric) for metric in metrics]
@@ -137,7 +138,7 @@ def _distance_nodes(graph: Graph, embedded: str, head: NCMScorer | FeCAMScorer) 
 
 
 def _whole(metric: Metric | Prototype, head: NCMScorer | FeCAMScorer) -> Metric | Prototype:
-    """Return a metric that needs nothing of the base classes."""
+    """Return the metric without its dependence on the base classes."""
     if not isinstance(head, FeCAMScorer) or not isinstance(metric, LowRankMetric) or metric.borrowed is None:
         return metric
     gaussian = metric.borrowed.gaussian(metric.mean)
@@ -148,7 +149,7 @@ Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floatin
 
 
 def _length_nodes(graph: Graph, X: str, parts: Sequence[Quadratic], means: NDArray[np.floating]) -> str:
-    """Add Σᵢ ±(eᵢ·(x − μ))² of classes with as many rows, (n, k); no rows at all give zero."""
+    """Add Σᵢ ±(eᵢ·(x − μ))² for classes with the same number of rows, (n, k); zero for no rows."""
     rank = max(1, len(parts[0][1]))
     rows = np.concatenate([own if len(own) else np.zeros((1, means.shape[1])) for _, own, _ in parts])
     offsets = (rows.reshape(len(parts), rank, -1) * means[:, None]).sum(axis=2).ravel()  # (k · r,)
@@ -159,7 +160,7 @@ def _length_nodes(graph: Graph, X: str, parts: Sequence[Quadratic], means: NDArr
 
 
 def _quadratic(metric: Metric | Prototype) -> Quadratic:
-    """Return a (d,), the rows e (r, d) and their signs (r,); a prototype is the plain distance."""
+    """Return a (d,), the rows e (r, d) and their signs (r,). For a prototype this is the Euclidean distance."""
     width = len(metric.mean)
     if isinstance(metric, LowRankMetric):
         more = np.zeros((0, width)) if metric.added is None else metric.added[None]
