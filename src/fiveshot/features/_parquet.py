@@ -64,8 +64,9 @@ def load_parquet(path: FilePath) -> FeatureSet:
         if not len(test):
             train, test = split_whole(rows.labels)
             provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
-        y = rows.labels
-        return FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance)
+        y, names = rows.labels, _names(rows.table)
+        images = () if names is None else tuple(tuple(names[row] for row in part) for part in (train, test))
+        return FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance, *images)
     except InputError as error:
         raise InputError(f"{path}: {error.message}", hint=error.hint or "images need: fiveshot extract") from error
 
@@ -103,6 +104,13 @@ def save_parquet(features: FeatureSet, path: FilePath) -> None:
     )
     with atomic_path(Path(path)) as temporary:
         parquet.write_table(table, temporary)
+
+
+def _names(table: Any) -> list[str] | None:
+    """Return the names of the images in a file of ours: official lists of shots find images by them."""
+    if OWN_METADATA not in (table.schema.metadata or {}) or "name" not in table.schema.names:
+        return None
+    return [str(name) for name in table["name"].to_pylist()]
 
 
 def _provenance(path: Path, schema: Any) -> Provenance:
