@@ -18,7 +18,11 @@ SHIPPED = Path(__file__).with_name("published")
 NEEDED = ("source", "dataset", "methods")
 SAID = ("origin", "backbone", "class_order", "base_classes", "increment", "shots", "shot_draw", "images")
 ABOUT = ("origin", "backbone")  # they do not decide whether figures are comparable
-DRAWN = {"random": "drawn at random", "first": "the first of a class", "listed": "those of the official lists"}
+DRAWS_IN_WORDS = {
+    "random": "drawn at random",
+    "first": "the first of a class",
+    "listed": "those of the official lists",
+}
 OVERALL = ("base", "last", "average")
 
 
@@ -130,7 +134,10 @@ class PublishedFigures:
             if theirs is None:
                 found.append(f"{words}: not said there ({name})")
             elif theirs != own:
-                found.append(f"{words}: {DRAWN.get(theirs, theirs)} there, {DRAWN.get(str(own), own)} here")
+                found.append(
+                    f"{words}: {DRAWS_IN_WORDS.get(theirs, theirs)} there, "
+                    f"{DRAWS_IN_WORDS.get(str(own), own)} here"
+                )
         return found
 
     def _split(self, record: RunRecord) -> list[str]:
@@ -232,8 +239,8 @@ def _check_setting(setting: Mapping[str, Any], path: FilePath) -> None:
             raise InputError(f"{name} in {path} must be a whole number of at least 1, not {value!r}")
     if ("base_classes" in setting) != ("increment" in setting):
         raise InputError(f"{path} must have both base_classes and increment, or neither")
-    if setting.get("shot_draw", "random") not in DRAWN:
-        raise unknown_name("shot draw", setting["shot_draw"], DRAWN)
+    if setting.get("shot_draw", "random") not in DRAWS_IN_WORDS:
+        raise unknown_name("shot draw", setting["shot_draw"], DRAWS_IN_WORDS)
     order = setting.get("class_order", "dataset")
     if order != "dataset" and not is_number(order, whole=True) and not _is_list_of(order, str):
         raise InputError(f"class_order in {path} must be 'dataset', a seed, or a list of class names")

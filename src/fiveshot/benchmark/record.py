@@ -34,7 +34,7 @@ FORMAT = 3
 ARRAYS = ("y_true", "predictions")  # in a file of their own
 UNSEEN = -1  # in ``predictions``: the sample's class was not learned yet
 SEEDS = ("random_state",)  # parameters that are set to the seed of the shots
-PLAYED = {"shots": 5, "episodes": 8}  # defaults of heads that tune themselves
+EPISODE_DEFAULTS = {"shots": 5, "episodes": 8}  # defaults of heads that tune themselves
 
 
 class SessionImages(NamedTuple):
@@ -160,9 +160,12 @@ class RunRecord:
         kind, parameters = head["class"], dict(head["parameters"])
         if kind == TunedHead.__name__:
             inside = dict(parameters["head"])
-            played = {key: parameters[key] for key in PLAYED}
+            played = {key: parameters[key] for key in EPISODE_DEFAULTS}
             kind = inside.pop("type")
-            parameters = {**_with_auto(inside, parameters["auto"]), **({} if played == PLAYED else played)}
+            parameters = {
+                **_with_auto(inside, parameters["auto"]),
+                **({} if played == EPISODE_DEFAULTS else played),
+            }
         return kind, {key: value for key, value in parameters.items() if key not in SEEDS}
 
     def logged(self) -> Iterator[tuple[int, dict[str, float | None]]]:

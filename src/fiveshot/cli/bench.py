@@ -433,8 +433,7 @@ def _extracted(
     images: Path | None, dataset: str | None, root: Path | None, network: dict[str, Any], *, skip_bad: bool
 ) -> str:
     """Return the feature file of photos; say how long it will take to make."""
-    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder
-    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder, preprocessing_for
     from fiveshot.features import (
         ExtractionSettings,
         FeatureCache,

@@ -75,7 +75,7 @@ def backbones() -> list[str]:
     >>> backbones()[0]
     'tiny_vit_5m_224.dist_in22k'
     """
-    from fiveshot.backbones.spec import CURATED
+    from fiveshot.backbones import CURATED
 
     return list(CURATED)
 

@@ -11,7 +11,7 @@ import numpy as np
 from fiveshot.backbones import PAPER_BACKBONE
 from fiveshot.benchmark import ALPHA, Protocol, RunRecord, SessionImages, Summary, paper_methods, paper_result
 from fiveshot.errors import InputError, counted
-from fiveshot.features.feature_set import UNKNOWN
+from fiveshot.features import UNRECORDED
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, experiments, method_label
 
@@ -265,7 +265,7 @@ def seed_words(summaries: Sequence[Summary]) -> str:
     return "one seed" if seeds == [1] else f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
 
 
-TOGETHER = (
+TRANSDUCTION_NOTE = (
     "Transduction: methods that have 'together' see all test images of a session at once, without labels; do not "
     "compare them with methods that look at each alone."
 )
@@ -281,7 +281,7 @@ def setting_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
     """
     shown = ", ".join(f"{name} = {value}" for name, value in given.items())
     notes = [f"Set for the methods that have it: {shown}."] if given else []
-    return (*notes, TOGETHER) if given.get("together") else tuple(notes)
+    return (*notes, TRANSDUCTION_NOTE) if given.get("together") else tuple(notes)
 
 
 def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:
@@ -297,9 +297,9 @@ def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:
 
 def backbone_notes(provenance: Mapping[str, Any] | None, *, paper: bool) -> tuple[str, ...]:
     """Return notes on the backbone of the features and, with the paper's results, on the paper's backbone."""
-    backbone = str((provenance or {}).get("backbone", UNKNOWN))
+    backbone = str((provenance or {}).get("backbone", UNRECORDED))
     adapter = (provenance or {}).get("adapter")
-    if backbone == UNKNOWN:
+    if backbone == UNRECORDED:
         ours = "The backbone of these features is not recorded."
     else:
         state = f"with the adapter {str(adapter)[:8]}" if adapter else "without an adapter"

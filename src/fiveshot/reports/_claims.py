@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.benchmark import BetaAblation, PartsAblation, RunRecord, compare_runs, mean_hm, paper_result
-from fiveshot.metrics import PairedDifference, mean_interval, mean_std
-from fiveshot.metrics.paired import RESAMPLES, resampled_interval
+from fiveshot.metrics import RESAMPLES, PairedDifference, mean_interval, mean_std, resampled_interval
 from fiveshot.reports._bench import version_notes
 from fiveshot.reports._comparison import LEADING
 from fiveshot.reports._paper_figures import SimilarityPoints, similarity_points

@@ -19,14 +19,13 @@ from fiveshot.benchmark import (
     compare_runs,
 )
 from fiveshot.errors import InputError
-from fiveshot.metrics import PairedDifference, mean_std
-from fiveshot.metrics.paired import hierarchical_interval, holm_corrected, resampled_interval
+from fiveshot.metrics import PairedDifference, hierarchical_interval, holm_corrected, mean_std, resampled_interval
 from fiveshot.reports._bench import version_notes
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, Variant, experiments
 
 LEADING = "mean A_HM"  # the measure that heads are ranked and paired by
-SURE = (LEADING, "A_last")  # measures with an interval for each head
+WITH_INTERVAL = (LEADING, "A_last")  # measures with an interval for each head
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +194,7 @@ def further_table(experiment: Experiment) -> Table:
     for variant in variants:
         paired = _paired(behind.get(variant.label), leads=variant is leader) if several else ()
         rows.append(Row(_cells(variant, paired)))
-    sure = [f"{name}, 95 %" for name in SURE]
+    sure = [f"{name}, 95 %" for name in WITH_INTERVAL]
     columns = [
         Column("method"),
         *(Column(name, "sure:") for name in (*sure, *([f"less {leader.label}'s", "p"] if several else []))),
@@ -258,7 +257,7 @@ def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
         rows += [Row((method, *_overall_cells(known, last)), block) for method, known in published.overall.items()]
         ours = experiment.provenance.get("backbone", "an unknown backbone")
         theirs = published.backbone or "a backbone that the file does not say"
-        notes = (f"Same classes, images and shots; features of {ours} here, of {theirs} there.",)
+        notes: tuple[str, ...] = (f"Same classes, images and shots; features of {ours} here, of {theirs} there.",)
         notes += (f"The figures of {published.source}: {published.origin}.",) if published.origin else ()
     title = f"{experiment.protocol.name}: accuracy in % after each session, against {published.source}"
     return Table(title, tuple(columns), tuple(rows), notes)
@@ -390,7 +389,7 @@ def _cells(variant: Variant, paired: tuple[str, ...]) -> tuple[Cell, ...]:
         Number.of(calibration[0]) if calibration else None,
         Number(mean_std(spread.mean for spread in calibration).mean) if calibration else None,
     )
-    return (variant.label, *(_interval(variant, name) for name in SURE), *paired, *shown)
+    return (variant.label, *(_interval(variant, name) for name in WITH_INTERVAL), *paired, *shown)
 
 
 def _paired(behind: PairedDifference | None, *, leads: bool) -> tuple[str, str]:

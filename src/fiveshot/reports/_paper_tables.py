@@ -25,7 +25,7 @@ from fiveshot.benchmark import (
     summarize_runs,
 )
 from fiveshot.core.scorers import RECIPES
-from fiveshot.data.registry import dataset_spec
+from fiveshot.data import dataset_spec
 from fiveshot.features import FeatureSet
 from fiveshot.reports._bench import (
     PAPER_BLOCK,
