@@ -76,8 +76,11 @@ def load_parquet(path: FilePath) -> FeatureSet:
             train, test = split_whole(rows.labels)
             provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
         y, names = rows.labels, _names(rows.table)
-        images = () if names is None else tuple(tuple(names[row] for row in part) for part in (train, test))
-        return FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance, *images)
+        known = FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance)
+        if names is None:
+            return known
+        train_names, test_names = (tuple(names[row] for row in part) for part in (train, test))
+        return replace(known, train_names=train_names, test_names=test_names)
     except InputError as error:
         raise InputError(f"{path}: {error.message}", hint=error.hint or "images need: fiveshot extract") from error
 
