@@ -16,7 +16,7 @@ UNKNOWN = Prediction("", None, None, (), None, None)
 
 
 def sighted(name: str, number: int, original: bytes | None = None) -> PhotoRecord:
-    """Return a photo that nobody has named."""
+    """Return a photo without a name."""
     data = picture() if original is None else original
     digest = sha256(f"{name} {number}".encode()).hexdigest()
     return PhotoRecord(digest, photos(name, 1, seed=number)[0], picture(), data, name=f"{name} {number}")

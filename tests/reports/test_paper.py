@@ -236,7 +236,7 @@ def test_with_little_time_heads_have_fewer_random_features_and_the_table_says_so
     assert f"RanPAC heads with {made.width:,} random features; the paper has 10,000." in made.tables[0].notes
     asked = make_paper("table3", **where, seconds=1.0, parameters=SMALL)
     wanted = f"RanPAC heads with {SMALL['n_projections']:,} random features; the paper has 10,000."
-    assert asked.tables[0].notes[0] == wanted, "a number that was asked for stays, and is said"
+    assert asked.tables[0].notes[0] == wanted, "a number that was asked for stays, with a note"
 
 
 def test_with_little_time_an_ablation_has_fewer_values(tmp_path: Path) -> None:

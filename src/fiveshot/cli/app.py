@@ -56,7 +56,8 @@ MODULES = {
         "label-studio": "serve",
     },
     STUDIES: {
-        "backbones": "data",
+        "backbones": "backbone",
+        "backbone": "backbone",
         "bench": "bench",
         "compare": "bench",
         "extract": "data",

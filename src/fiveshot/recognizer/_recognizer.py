@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
 from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder
 from fiveshot.data import BadImage, Photo
@@ -90,6 +90,7 @@ class Recognizer:
         seed: int = 0,
         keep_photos: bool = False,
         thumbnails: bool = True,
+        names: bool = True,
         false_rejection: float = 0.05,
         device: str = "auto",
         runtime: str = "auto",
@@ -126,6 +127,8 @@ class Recognizer:
             Whether to store the photos of classes learned later, which ``fiveshot.tuning.retune`` needs.
         thumbnails : bool
             Whether to store small copies of these photos.
+        names : bool
+            Whether to keep the names of their files, without folders. :meth:`set` changes this later.
         false_rejection : float
             Share of the photos of known classes that may be called unknown.
         device : str
@@ -164,7 +167,7 @@ class Recognizer:
         """
         if exist_ok and is_model(path):
             return cls.open(path, device=device, runtime=runtime)
-        options = Options(keep_photos, thumbnails, false_rejection, seed)
+        options = Options(keep_photos, thumbnails, false_rejection, seed, names)
         spec = BackboneSpec(
             backbone or DEFAULT,
             weights=weights,
@@ -456,8 +459,8 @@ class Recognizer:
         features : array of shape (n, d)
             One row for each photo.
         names, sha256s, thumbnails, originals : sequence, optional
-            One entry for each row: names of the photos for messages, digests of their files, small copies
-            (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
+            One entry for each row: names of the photos (that of an image file is kept, without folders), digests
+            of their files, small copies (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
         fingerprint : str, optional
             Fingerprint of the backbone that made the features.
         add : bool
@@ -917,23 +920,34 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    def set(self, *, false_rejection: float) -> RejectedAt:
-        """Change a setting. Nothing is learned again, and ``undo`` reverts it.
+    @overload
+    def set(self, *, false_rejection: float, names: bool | None = None) -> RejectedAt: ...
+
+    @overload
+    def set(self, *, names: bool) -> None: ...
+
+    def set(self, *, false_rejection: float | None = None, names: bool | None = None) -> RejectedAt | None:
+        """Change settings. Nothing is learned again, and ``undo`` reverts it, except ``names=False``.
 
         Parameters
         ----------
-        false_rejection : float
+        false_rejection : float, optional
             Share of the photos of known classes that may be called unknown.
+        names : bool, optional
+            Whether photos that are learned from now on keep the names of their files. False also erases all names
+            that were kept, which cannot be undone.
 
         Returns
         -------
-        RejectedAt
-            The number of learned photos that are called unknown now.
+        RejectedAt or None
+            The number of learned photos that are called unknown now; None if the rate was not given.
 
         Raises
         ------
         InputError
-            If the rate is not a number between 0 and 1.
+            If the rate is not a number between 0 and 1, or nothing is given.
+        NotErasedError
+            If the names are gone, but another process blocks the erasing of their traces.
 
         Examples
         --------
@@ -946,8 +960,8 @@ class Recognizer:
         (0.02, 'set', 0.05)
         """
         with self.live.change() as change:
-            correction.set_options(change, false_rejection=false_rejection)
-        return self.snapshot.rejected_at(false_rejection)
+            correction.set_options(change, false_rejection=false_rejection, names=names)
+        return None if false_rejection is None else self.snapshot.rejected_at(false_rejection)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.

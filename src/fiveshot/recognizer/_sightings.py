@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.backbones import Pixels
 from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
 from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
@@ -20,7 +20,7 @@ from fiveshot.recognizer._learning import require_fingerprint
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.correction import correct_by_name
 from fiveshot.recognizer.names import target_name
-from fiveshot.recognizer.photos.embedding import NOTHING, photo_record
+from fiveshot.recognizer.photos.embedding import KEEP_NOTHING, photo_record
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import known_labels, sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
@@ -366,7 +366,7 @@ def see_photos(
     found: list[SeenPhoto | BadImage | None] = [None] * len(photos)
     chosen = dict[int, Seen]()
     for at, one in enumerate(
-        decode_photos(photos, embedder.preprocessing, Keep(True, "file") if keep else NOTHING)
+        decode_photos(photos, embedder.preprocessing, Keep(True, "file") if keep else KEEP_NOTHING)
     ):
         if isinstance(one, BadImage):
             found[at] = one
@@ -400,10 +400,10 @@ def keep_sighting(
     """
     at = time.time() if now is None else now
     with model.live.aside() as connection:
-        require_fingerprint(model.live.snapshot.contents, photo.made_by)
-        number = insert_sighting(
-            connection, photo.record, photo.prediction, seen=seen, source=source, region=region, now=at
-        )
+        contents = model.live.snapshot.contents
+        require_fingerprint(contents, photo.made_by)
+        said = photo.prediction if contents.manifest.options.names else replace(photo.prediction, photo="")
+        number = insert_sighting(connection, photo.record, said, seen=seen, source=source, region=region, now=at)
         beyond = beyond_limits(connection, limits, at)
         if number in beyond:
             raise InputError(

@@ -27,7 +27,7 @@ from fiveshot.service.settings import Settings
 if TYPE_CHECKING:
     from fiveshot.service.label_studio import StudioSettings
 
-SETTLE = 30.0  # seconds between tries to erase remaining traces
+ERASE_AGAIN = 30.0  # seconds between tries to erase remaining traces
 log = logging.getLogger("fiveshot.service")
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # its warnings repeat the client's text
 
@@ -118,14 +118,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 async def _keep_up(engine: Engine) -> None:
     """Load the model while the service already answers, then follow the changes of other processes."""
     now = asyncio.get_running_loop().time
-    due = now() + SETTLE  # opening the model has just tried to erase them
+    due = now() + ERASE_AGAIN  # opening the model has just tried to erase them
     logged = ""  # log each problem once, not at every try
     while True:
         problem = ""
         try:
             await engine.keep_up()
             if now() >= due and not engine.settings.read_only:
-                due = now() + SETTLE
+                due = now() + ERASE_AGAIN
                 await engine.settle()
         except FiveshotError as error:
             problem = str(error)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from fiveshot.service._sightings import SightingsInGroups
 
 MOST_CLASSES = 500  # classes on a page
-LAST = 2**63 - 1  # largest state number of a database
+LARGEST_STATE = 2**63 - 1  # largest state number of a database
 FAR = 2**31  # more than the classes of any model or the photos of any class
 KINDS = {
     ".html": "text/html",
@@ -243,7 +243,11 @@ async def undo(
     past_forget: Annotated[bool, Query(description="Skip changes that erased something for good.")] = False,
     state: Annotated[
         int | None,
-        Query(ge=0, le=LAST, description="State that the client has seen: 409 if the model was changed since."),
+        Query(
+            ge=0,
+            le=LARGEST_STATE,
+            description="State that the client has seen: 409 if the model was changed since.",
+        ),
     ] = None,
 ) -> ChangeMade:
     """Undo the last change that was not undone yet. ``state`` avoids undoing the change of another client."""
@@ -298,6 +302,7 @@ async def model(service: TheService) -> ModelReply:
         negatives=0 if negatives is None else len(negatives.photos.ids),
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,
+        names=options.names,
         limits={name: getattr(limits, name) for name in ("body_bytes", "photos", "pixels", "sorted_photos")},
         sightings=sightings,
         undo=None if undo is None else Undoable(action=undo.action, classes=list(undo.classes[:MOST_NAMES])),

@@ -20,7 +20,7 @@ from fiveshot.recognizer import (
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError
 from fiveshot.service._requests import StrictRoute, checked_name
-from fiveshot.service._routes import LAST, TheService, cacheable, picture_type
+from fiveshot.service._routes import LARGEST_STATE, TheService, cacheable, picture_type
 from fiveshot.service._schemas import MOST_IDS, PredictionEntry, RequestBody, documented
 from fiveshot.values import PhotoChange, PhotosMade, SightingGroup, SightingInfo, Sightings
 
@@ -94,7 +94,10 @@ class SightingsConfirmed(RequestBody):
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["s17", "s21"], "state": 7}})
     ids: SightingIds
     state: int | None = Field(
-        None, ge=0, le=LAST, description="State that made the suggestions: 409 if the model was changed since."
+        None,
+        ge=0,
+        le=LARGEST_STATE,
+        description="State that made the suggestions: 409 if the model was changed since.",
     )
 
 
@@ -122,7 +125,7 @@ async def list_sightings(
 ) -> SightingPage:
     """List photos without a name that a watch has kept, the newest first, a page at a time, with their groups."""
     found = await service.sightings.found()
-    last = LAST if before is None else int(before[1:])
+    last = LARGEST_STATE if before is None else int(before[1:])
     page = [one for one in found.sightings if int(one.id[1:]) < last][:limit]
     shown = {one.id for one in page}
     return SightingPage(

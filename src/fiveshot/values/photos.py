@@ -27,6 +27,8 @@ class PhotoInfo:
         The class that it is then taken for; None if it is recognized.
     thumbnail, kept : bool
         Whether a small copy and the file itself are stored.
+    name : str or None
+        Name of the file, without folders; None if it is not known, or the model keeps no names.
 
     Examples
     --------
@@ -48,6 +50,16 @@ class PhotoInfo:
     taken_for: str | None = None
     thumbnail: bool = False
     kept: bool = False
+    name: str | None = None
+
+
+def shown_photo(id: str, name: str | None) -> str:
+    """Return the id of a photo with the name of its file, if that is known.
+
+    >>> shown_photo("p17", "owl.jpg"), shown_photo("p17", None)
+    ('p17 (owl.jpg)', 'p17')
+    """
+    return id if name is None else f"{id} ({name})"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.backbones import Pixels
 from fiveshot.data import BadImage, FileSource, ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number
 from fiveshot.recognizer import LostModelError, Recognizer, SeenPhoto, check_sure, check_top, levels_of, see_photos

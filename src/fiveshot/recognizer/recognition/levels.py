@@ -23,7 +23,7 @@ from fiveshot.values import Candidate
 
 SLASH = "/"
 SURE = 0.8  # probability from which on an answer is sure, unless the caller says another
-COLUMNS = ["name", "parent"]  # of a taxonomy file
+TAXONOMY_COLUMNS = ["name", "parent"]  # of a taxonomy file
 
 
 def levels_of(name: str) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def short_name(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The groups of a model's classes, as a tree. A group of one class says no more than the class, and is none.
+    """The groups of a model's classes, as a tree. A group with one class adds nothing and does not count.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Groups:
         """Return the groups that the names of classes tell."""
         paths = [levels_of(name) for name in classes]
         named = {group for path in paths for group in path[:-1]}
-        # A class that is called like a group belongs to it: an owl of which no more is known is an owl.
+        # A class with the name of a group belongs to the group: an owl of unknown species is an owl.
         paths = [path[:-1] if path[-1] not in named else path for path in paths]
         sizes = Counter(group for path in paths for group in path)
         members: dict[str, list[int]] = {}
@@ -177,13 +177,13 @@ def read_parents(file: FilePath) -> dict[str, str]:
         raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not CSV in UTF-8", hint="save it as CSV UTF-8") from error
-    if not rows or [cell.strip().lower() for cell in rows[0]] != COLUMNS:
+    if not rows or [cell.strip().lower() for cell in rows[0]] != TAXONOMY_COLUMNS:
         raise InputError(f"{path} does not begin with the line name,parent", hint="write it as its first line")
     parents: dict[str, str] = {}
     for number, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
             continue
-        if len(row) != len(COLUMNS):
+        if len(row) != len(TAXONOMY_COLUMNS):
             raise InputError(
                 f"line {number} of {path} has {len(row)} cells, not 2", hint="quote names with commas"
             )

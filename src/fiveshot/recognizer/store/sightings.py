@@ -192,6 +192,13 @@ def name_only(connection: sqlite3.Connection, is_known: Callable[[str], bool]) -
             )
 
 
+def erase_sighting_names(connection: sqlite3.Connection) -> None:
+    """Delete the names of the files of sightings."""
+    for number, text in connection.execute("SELECT id, prediction FROM sightings").fetchall():
+        after = replace(_prediction_of(text), photo="")
+        connection.execute("UPDATE sightings SET prediction = ? WHERE id = ?", (_prediction_text(after), number))
+
+
 def _known_candidates(prediction: Prediction, is_known: Callable[[str], bool]) -> dict[str, Any]:
     """Return the fields of a prediction that hold candidates, with known ones alone."""
     values = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
