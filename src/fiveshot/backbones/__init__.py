@@ -24,7 +24,17 @@ from fiveshot.backbones.embedder import (
     load_embedder,
 )
 from fiveshot.backbones.preprocessing import PAPER_PREPROCESSING, Preprocessing, paper_preprocessing
-from fiveshot.backbones.spec import DEFAULT, EMBEDDED, PAPER_BACKBONE, RUNTIMES, BackboneSpec, Readout
+from fiveshot.backbones.spec import (
+    DEFAULT,
+    EMBEDDED,
+    PAPER_BACKBONE,
+    RUNTIMES,
+    BackboneInfo,
+    BackboneSpec,
+    Readout,
+    describe_backbone,
+    list_backbones,
+)
 from fiveshot.extras import imported_name, require_extra
 
 if TYPE_CHECKING:
@@ -38,7 +48,6 @@ if TYPE_CHECKING:
     )
     from fiveshot.backbones._networks import resolve_name
     from fiveshot.backbones.backbone import Backbone, load_backbone, torch_embedder
-    from fiveshot.backbones.spec import BackboneInfo, describe_backbone, list_backbones
 
 __all__ = [
     "DEFAULT",
@@ -76,7 +85,7 @@ __all__ = [
     "torch_embedder",
 ]
 
-_WITH_TORCH = ("spec", "_adaptformer", "_networks", "backbone")
+_WITH_TORCH = ("_adaptformer", "_networks", "backbone")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -136,7 +137,9 @@ def backbones(
     names: Annotated[
         list[str] | None,
         Argument(
-            metavar="NAMES", help="Names of timm; a short list by default.", autocompletion=completion.backbones
+            metavar="NAMES",
+            help="Names of timm, or ONNX bundles; a short list by default.",
+            autocompletion=completion.backbones,
         ),
     ] = None,
     as_json: options.AsJson = False,
@@ -150,11 +153,13 @@ def backbones(
             from fiveshot.backbones import list_backbones  # inside, so that a missing library is reported
 
             found = list_backbones(names) if names else list_backbones()
-        answer.result = {"backbones": [asdict(info) for info in found]}
+        shown = [{**asdict(info), "gmacs": None if math.isnan(info.gmacs) else info.gmacs} for info in found]
+        answer.result = {"backbones": shown}
         width = max(len(info.name) for info in found)
         answer.say(f"{'backbone':{width}}  parameters  GMACs/image  vector   input  weights")
         for info in found:
-            cost = f"{info.parameters / 1e6:8.1f} M  {info.gmacs:11.1f}  {info.width:6,}  {info.input_size:4} px"
+            gmacs = "-" if math.isnan(info.gmacs) else f"{info.gmacs:.1f}"
+            cost = f"{info.parameters / 1e6:8.1f} M  {gmacs:>11}  {info.width:6,}  {info.input_size:4} px"
             answer.say(f"{info.name:{width}}  {cost}  {'here' if info.local else 'to download':11}  {info.note}")
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
 from fiveshot.backbones.embedder import fingerprint_of
+from fiveshot.backbones.spec import is_bundle
 from fiveshot.core.labels import Labels
 from fiveshot.data import BadImage, BytesSource, Photo
 from fiveshot.errors import FiveshotError, InputError, unknown_name
@@ -117,6 +118,8 @@ def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:
     >>> placed(BackboneSpec(), gpus=False).device, placed(BackboneSpec(), gpus=True).device
     ('cpu', 'cuda')
     """
+    if is_bundle(spec.name):  # on CPUs; every node uses the same place or revision
+        return load_embedder(spec).spec
     if spec.device.startswith("cuda") and not gpus:
         raise InputError("the cluster has no GPU", hint="leave --device out, or choose cpu", code="no_gpu")
     device = ("cuda" if gpus else "cpu") if spec.device == "auto" else spec.device.partition(":")[0]
