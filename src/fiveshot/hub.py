@@ -24,14 +24,14 @@ def repository_name(text: str) -> str:
     name = text.removeprefix(HUB)
     if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name:
         raise InputError(
-            f"{text!r} is not a repository of the hub", hint="write OWNER/NAME, or a folder as ./FOLDER"
+            f"{text!r} is not a repository on the hub", hint="write OWNER/NAME, or a folder as ./FOLDER"
         )
     return name
 
 
 @contextmanager
 def hub_errors(shown: object, *, lacking: str, hint: str) -> Iterator[None]:
-    """Turn the hub's errors into ours, each with a way out.
+    """Turn errors of the hub's client into errors with a hint.
 
     ``lacking`` says what a repository without the wanted file means, and ``hint`` what to do then.
     """
@@ -46,10 +46,10 @@ def hub_errors(shown: object, *, lacking: str, hint: str) -> Iterator[None]:
 
 
 def _explained(error: Exception, lacking: str, hint: str) -> tuple[str, str, str] | None:
-    """Return what an error of the hub means, the way out, and a code; None for an error that is not the hub's."""
+    """Return a message, a hint and a code for an error of the hub's client; None for other errors."""
     errors = import_extra("huggingface_hub.errors", extra="hub")
     if isinstance(error, errors.GatedRepoError):
-        return "its owner has to let you in", "ask for access on its page", "not_allowed"
+        return "its owner must grant you access", "ask for access on its page", "not_allowed"
     if isinstance(error, errors.RepositoryNotFoundError | errors.RevisionNotFoundError):
         way_out = "check the name and the revision; a private one needs a token: hf auth login"
         return "there is no such repository, or you may not see it", way_out, "not_found"
@@ -62,8 +62,8 @@ def _explained(error: Exception, lacking: str, hint: str) -> tuple[str, str, str
             return "the hub does not allow it", way_out, "not_allowed"
         return f"the hub answers {status}", "try again later", "hub_failed"
     offline = isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | OSError)
-    if offline or type(error).__module__.startswith(("httpx", "requests")):  # whichever the hub's client uses
+    if offline or type(error).__module__.startswith(("httpx", "requests")):  # depends on the version of the client
         way_out = "check the connection; an address other than huggingface.co is set with HF_ENDPOINT"
         return "the hub cannot be reached", way_out, "no_connection"
-    # An upload that failed is told as such, with the reason behind it.
+    # The reason for a failed upload is the cause of its error.
     return _explained(error.__cause__, lacking, hint) if isinstance(error.__cause__, Exception) else None

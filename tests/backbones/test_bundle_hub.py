@@ -18,7 +18,7 @@ constants = pytest.importorskip("huggingface_hub.constants", reason="the extra '
 from bundles import make_bundles
 from hub_stand_in import serving_hub
 
-from fiveshot.backbones import BackboneSpec, describe_backbone, load_embedder
+from fiveshot.backbones import BackboneSpec, backbone_choices, load_embedder
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer import Recognizer, import_file
 
@@ -70,7 +70,9 @@ def test_only_the_needed_files_are_fetched_and_the_commit_is_remembered(hub, cli
     assert fetched(hub) == ["config.json", "preprocessor_config.json", "vision_model.onnx"]
     pinned = f"{NAME}@{commit(hub)}/onnx/vision_model.onnx"
     assert load_embedder(BackboneSpec(NAME)).spec.name == pinned
-    assert describe_backbone(NAME).note == "read: image_embeds"
+    (choice,) = backbone_choices([NAME])
+    assert (choice.note, choice.needs_torch) == ("read: image_embeds", False)
+    assert choice.download == len(hub.repositories["org/clip-vision"]["onnx/vision_model.onnx"])
 
 
 def test_what_was_fetched_is_used_without_a_connection(hub, monkeypatch):

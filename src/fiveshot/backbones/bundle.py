@@ -8,7 +8,6 @@ anywhere: it is checked before it is run.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,11 +22,13 @@ from fiveshot.backbones._auto_processor import WAY_OUT, read_processor
 from fiveshot.backbones._bundle_files import BundleFiles, bundle_files, check_bytes
 from fiveshot.backbones._onnx_graph import EXPORT, Graph, damaged, feature_graph, read_graph, with_weights
 from fiveshot.backbones._reading import FEATURES, Reading, choose_reading
+from fiveshot.backbones.catalog import BackboneChoice
 from fiveshot.backbones.embedded import AT_ONCE, onnx_runtime, open_session
 from fiveshot.backbones.embedder import Embedder, Vectors
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import BackboneInfo, BackboneSpec
+from fiveshot.backbones.spec import BackboneSpec
 from fiveshot.errors import InputError, StorageError, one_line
+from fiveshot.hub import HUB
 
 CONFIG = "config.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -187,8 +188,8 @@ def bundle_embedder(spec: BackboneSpec) -> Embedder:
     return Embedder(fixed, preprocessing, BundleNetwork(bundle, preprocessing))
 
 
-def describe_bundle(name: str) -> BackboneInfo:
-    """Return the costs of a bundle, and as a note what is read from it.
+def describe_bundle(name: str) -> BackboneChoice:
+    """Return what helps to choose a bundle; its note says what is read from the graph.
 
     Parameters
     ----------
@@ -197,15 +198,22 @@ def describe_bundle(name: str) -> BackboneInfo:
 
     Returns
     -------
-    BackboneInfo
+    BackboneChoice
         Its values.
     """
     bundle = load_bundle(BackboneSpec(name))
-    note = f"read: {bundle.reading}" + (f"; license: {bundle.license}" if bundle.license else "")
-    prepared = bundle.preprocessing
-    width = BundleNetwork(bundle, prepared).width
-    return BackboneInfo(
-        bundle.name, bundle.facts.parameters, math.nan, width, prepared.size, local=True, note=note
+    size = 0 if bundle.place else sum(path.stat().st_size for path in (bundle.graph, *bundle.beside.values()))
+    return BackboneChoice(
+        bundle.name if name.startswith(HUB) else name,
+        bundle.facts.parameters,
+        None,
+        BundleNetwork(bundle, bundle.preprocessing).width,
+        bundle.preprocessing.size,
+        size,
+        bundle.license,
+        f"read: {bundle.reading}",
+        needs_torch=False,
+        local=True,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data.reduction import ROUNDINGS, VIEWS, RandomSquare, Squares
+from fiveshot.data import ROUNDINGS, VIEWS, RandomSquare, Squares
 from fiveshot.errors import InputError, unknown_name
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fiveshot.backbones.preprocessing import Preprocessing, paper_preprocessing
 from fiveshot.errors import InputError, is_number, unknown_name
-from fiveshot.extras import import_extra, require_extra
+from fiveshot.extras import import_extra
 from fiveshot.hub import HUB
 from fiveshot.storage import FilePath
 
@@ -38,16 +38,16 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 # All of these take adapters. Any other timm name works too.
 CURATED = {
-    EMBEDDED: "embedded: no download",
-    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "smallest",
-    "vit_small_patch16_224.augreg_in21k_ft_in1k": "small",
-    "vit_small_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "deit3_small_patch16_224.fb_in22k_ft_in1k": "small, newer recipe",
-    PAPER_BACKBONE: "the paper's",
-    "vit_base_patch16_224.augreg_in21k": "the paper's before fine-tuning on ImageNet-1k",
-    "vit_base_patch16_clip_224.openai": "trained with captions",
-    "vit_base_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "vit_large_patch16_224.augreg_in21k_ft_in1k": "large",
+    EMBEDDED: "everyday photos; small, fast, in the package",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "the paper's recipe in small, for trying",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k": "everyday photos",
+    "vit_small_patch14_reg4_dinov2.lvd142m": "fine detail; self-supervised, large images",
+    "deit3_small_patch16_224.fb_in22k_ft_in1k": "everyday photos; newer recipe",
+    PAPER_BACKBONE: "everyday photos; the paper's network",
+    "vit_base_patch16_224.augreg_in21k": "the paper's, before fine-tuning on ImageNet-1k",
+    "vit_base_patch16_clip_224.openai": "many kinds of pictures; trained with captions",
+    "vit_base_patch14_reg4_dinov2.lvd142m": "fine detail; self-supervised, large images",
+    "vit_large_patch16_224.augreg_in21k_ft_in1k": "everyday photos; slow",
 }
 
 TOKENS = ("own", "cls", "mean", "cls+mean")
@@ -257,7 +257,7 @@ class BackboneInfo:
     parameters : int
         Number of weights, without classifier.
     gmacs : float
-        10⁹ multiply-accumulates for the features of one image; NaN if that is not known.
+        10⁹ multiply-accumulates for the features of one image.
     width : int
         Length of a feature vector.
     input_size : int
@@ -290,7 +290,7 @@ def describe_backbone(name: str) -> BackboneInfo:
     Parameters
     ----------
     name : str
-        The embedded backbone, an ONNX bundle, or any timm name (which needs torch).
+        The embedded backbone, or any timm name.
 
     Returns
     -------
@@ -304,11 +304,6 @@ def describe_backbone(name: str) -> BackboneInfo:
     >>> info.parameters, round(info.gmacs, 2), info.width
     (85798656, 17.56, 768)
     """
-    if is_bundle(name):
-        from fiveshot.backbones.bundle import describe_bundle
-
-        return describe_bundle(name)
-    require_extra("torch", "timm", "torchvision")
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # Detectors round, so a box may cross the edge by this much (in pixels, or as a share of the side). It is clipped.
 _PIXELS_OVER, _SHARE_OVER = 2.0, 0.01
 EXAMPLE = "give x,y,width,height of the part, such as 40,60,200,150 in pixels or 0.1,0.2,0.5,0.5 as shares"
-THUMBNAIL = 128  # pixels of the longer side
+THUMBNAIL_SIZE = 128  # pixels of the longer side
 LONGEST_SIDE = 100  # times the short side; the center crop of a longer strip shows almost nothing
-INNER = 0.75  # of the center crop's side
+INNER_VIEW = 0.75  # of the center crop's side
 # The average of several views describes a photo better than one view. With two views, one shows the whole photo,
 # also outside the center crop, and one shows the center closely. docs/how-to/backbone.md says how they were
 # chosen.
@@ -199,7 +199,7 @@ class Squares:
         """
         if part == "whole":
             return self.size, self.size
-        target = self.resize if part == "center" else round(self.resize / INNER)
+        target = self.resize if part == "center" else round(self.resize / INNER_VIEW)
         one, other = (int(target * side / min(sides)) for side in sides)
         return one, other
 
@@ -265,11 +265,11 @@ class RandomSquare:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholePhoto:
     """The whole photo, scaled down if its short side is longer than ``short_side``.
 
     >>> import PIL.Image
-    >>> made = Whole(short_side=50)(PIL.Image.new("RGB", (500, 100)))
+    >>> made = WholePhoto(short_side=50)(PIL.Image.new("RGB", (500, 100)))
     >>> made["size"], len(made["pixels"]) == 3 * 250 * 50
     (b'250 50', True)
     """
@@ -302,7 +302,7 @@ class Whole:
         return int(width), int(height)
 
 
-def usable(image: Image) -> dict[str, bytes]:
+def check_usable(image: Image) -> dict[str, bytes]:
     """Return no parts: the reduction that only checks whether a photo can be used."""
     check_shape(image.size)
     return {}
@@ -338,7 +338,7 @@ def _mirrored(picture: Image) -> Image:
     return picture.transpose(Transpose.FLIP_LEFT_RIGHT)
 
 
-def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
+def thumbnail(image: Image, size: int = THUMBNAIL_SIZE) -> bytes:
     """Return a small JPEG of the picture: upright, and without the metadata of the original.
 
     >>> import PIL.Image
@@ -355,7 +355,7 @@ def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
     return buffer.getvalue()
 
 
-def is_thumbnail(data: bytes, size: int = THUMBNAIL) -> bool:
+def is_thumbnail(data: bytes, size: int = THUMBNAIL_SIZE) -> bool:
     """Tell whether a file could come from ``thumbnail``: a small JPEG with one picture and nothing else.
 
     >>> import PIL.Image

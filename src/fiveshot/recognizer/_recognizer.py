@@ -91,6 +91,7 @@ class Recognizer:
         seed: int = 0,
         keep_photos: bool = False,
         thumbnails: bool = True,
+        names: bool = True,
         false_rejection: float = 0.05,
         device: str = "auto",
         runtime: str = "auto",
@@ -130,6 +131,8 @@ class Recognizer:
             Whether to store the photos of classes learned later, which ``fiveshot.tuning.retune`` needs.
         thumbnails : bool
             Whether to store small copies of these photos.
+        names : bool
+            Whether to keep the names of their files, without folders. :meth:`set` changes this later.
         false_rejection : float
             Share of the photos of known classes that may be called unknown.
         device : str
@@ -168,7 +171,7 @@ class Recognizer:
         """
         if exist_ok and is_model(path):
             return cls.open(path, device=device, runtime=runtime)
-        options = Options(keep_photos, thumbnails, false_rejection, seed)
+        options = Options(keep_photos, thumbnails, false_rejection, seed, names)
         spec = BackboneSpec(
             backbone or DEFAULT,
             weights=weights,
@@ -461,8 +464,8 @@ class Recognizer:
         features : array of shape (n, d)
             One row for each photo.
         names, sha256s, thumbnails, originals : sequence, optional
-            One entry for each row: names of the photos for messages, digests of their files, small copies
-            (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
+            One entry for each row: names of the photos (that of an image file is kept, without folders), digests
+            of their files, small copies (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
         fingerprint : str, optional
             Fingerprint of the backbone that made the features.
         add : bool
@@ -922,13 +925,16 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    def set(self, *, false_rejection: float) -> RejectedAt:
-        """Change a setting. Nothing is learned again, and ``undo`` reverts it.
+    def set(self, *, false_rejection: float | None = None, names: bool | None = None) -> RejectedAt:
+        """Change settings. Nothing is learned again, and ``undo`` reverts it, except ``names=False``.
 
         Parameters
         ----------
-        false_rejection : float
+        false_rejection : float, optional
             Share of the photos of known classes that may be called unknown.
+        names : bool, optional
+            Whether photos that are learned from now on keep the names of their files. False also erases all names
+            that were kept, which cannot be undone.
 
         Returns
         -------
@@ -938,7 +944,9 @@ class Recognizer:
         Raises
         ------
         InputError
-            If the rate is not a number between 0 and 1.
+            If the rate is not a number between 0 and 1, or nothing is given.
+        NotErasedError
+            If the names are gone, but another process blocks the erasing of their traces.
 
         Examples
         --------
@@ -951,8 +959,8 @@ class Recognizer:
         (0.02, 'set', 0.05)
         """
         with self.live.change() as change:
-            correction.set_options(change, false_rejection=false_rejection)
-        return self.snapshot.rejected_at(false_rejection)
+            correction.set_options(change, false_rejection=false_rejection, names=names)
+        return self.snapshot.rejected_at(self.snapshot.manifest.options.false_rejection)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.

@@ -59,7 +59,8 @@ class PredictionEntry(BaseModel):
     label: str | None = Field(description="Its class, or its group if only that is sure.")
     answer: Literal["class", "group", "unknown", "unsure"]
     unknown: bool
-    unsure: bool = Field(description="Whether no answer reaches the requested probability.")
+    unsure: bool = Field(description="Whether no answer is probable enough.")
+    between: list[str] = Field(default=[], description="The two most probable classes of an unsure photo.")
     can_be_unknown: bool = Field(description="False while the model has too few photos to call any unknown.")
     probability: float | None = Field(
         description="Of the answer, or of the best candidate if there is no answer. Null if there is one class."
@@ -159,7 +160,9 @@ class ModelReply(BaseModel):
     negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool
+    names: bool = Field(description="Whether learned photos keep the names of their files.")
     limits: dict[str, int]
+    sightings: int = Field(description="Photos from a watch that wait for a name.")
     undo: Undoable | None = Field(description="The change that undo would revert; null: none.")
     read_only: bool = Field(description="Whether requests that would change the model are refused.")
     state: int

@@ -68,7 +68,7 @@ class ModelInfo:
         Length of a feature vector.
     views : int
         How many views of a photo are averaged.
-    keep_photos, thumbnails, false_rejection
+    keep_photos, thumbnails, names, false_rejection
         What was chosen when the model was made: see :meth:`Recognizer.create`.
     rejection : str
         What the thresholds of rejection are based on, or why there are none.
@@ -104,6 +104,7 @@ class ModelInfo:
     head: str
     keep_photos: bool
     thumbnails: bool
+    names: bool
     false_rejection: float
     rejection: str
     bytes_on_disk: int

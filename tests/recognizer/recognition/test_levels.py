@@ -103,8 +103,11 @@ def test_as_sure_as_asked_for_or_no_answer(owls: Recognizer) -> None:
     (plain,) = owls.predict_features(between)
     assert plain.label is not None
     assert (asked.label, asked.unsure, asked.unknown, asked.answer) == (None, True, False, "unsure")
+    assert (asked.between, plain.between) == (tuple(one.label for one in plain.candidates[:2]), ())
     assert asked.candidates == plain.candidates
     assert asked.probability == asked.candidates[0].probability
+    (narrow,) = owls.snapshot.predict_features(between, 1, sure=0.999999)
+    assert (len(narrow.candidates), narrow.between) == (1, asked.between)
     for wrong in (0, -1, 1.5, True, "0.8"):
         with pytest.raises(InputError):
             owls.predict_features(between, sure=wrong)

@@ -210,14 +210,22 @@ class Snapshot:
         likeness = np.clip(unit_rows(X) @ learned.T, -1, 1)
         order = np.argsort(-likeness, axis=1, kind="stable")[:, :most]
         return [
-            tuple(Neighbor(known[place][0], known[place][1], float(row[place])) for place in best)
+            tuple(
+                Neighbor(photo_id(number), label, float(row[place]), name)
+                for place in best
+                for number, label, name in [known[place]]
+            )
             for row, best in zip(likeness, order, strict=True)
         ]
 
-    def _learned(self) -> tuple[list[tuple[str, str]], Floats]:
-        """Return id and class of every learned photo, and their features scaled to length one."""
+    def _learned(self) -> tuple[list[tuple[int, str, str | None]], Floats]:
+        """Return number, class and file name of every learned photo, and their features scaled to length one."""
         classes = self.contents.classes.values()
-        known = [(photo_id(number), one.name) for one in classes for number in one.photos.ids]
+        known = [
+            (number, one.name, name)
+            for one in classes
+            for number, name in zip(one.photos.ids, one.photos.names, strict=True)
+        ]
         features = [unit_rows(one.features) for one in classes]
         return known, np.concatenate(features) if features else np.zeros((0, 0), np.float32)
 
@@ -245,7 +253,7 @@ class Snapshot:
         """Return an answer in the names of classes and groups, with what is unknown."""
         labels = self.classes
         single = len(labels) == 1
-        order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, :top]
+        order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, : max(top, 2)]
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
@@ -256,11 +264,13 @@ class Snapshot:
                 float(limit),
                 levels,
                 sure,
+                tuple(labels[i] for i in two),
             )
-            for name, row, best, like, limit, levels in zip(
+            for name, row, best, two, like, limit, levels in zip(
                 names,
                 answer.probabilities,
-                order,
+                order[:, :top],
+                order[:, :2],
                 answer.familiarity,
                 thresholds,
                 self.groups.chains(answer.probabilities),
@@ -309,10 +319,12 @@ def _prediction(
     threshold: float,
     levels: tuple[Candidate, ...],
     sure: float | None,
+    two: tuple[str, ...],
 ) -> Prediction:
     rejects = threshold != -np.inf
     unknown = rejects and familiarity < threshold
     answer = None if unknown else surest(levels or candidates[:1], sure)
+    unsure = answer is None and not unknown
     return Prediction(
         photo,
         None if answer is None else answer.label,
@@ -321,7 +333,8 @@ def _prediction(
         familiarity if np.isfinite(familiarity) else None,
         threshold if rejects else None,
         levels,
-        unsure=answer is None and not unknown,
+        unsure=unsure,
+        between=two if unsure else (),
     )
 
 
