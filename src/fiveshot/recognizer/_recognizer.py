@@ -86,6 +86,7 @@ class Recognizer:
         weights: FilePath | None = None,
         head: str | None = None,
         adapter: FilePath | None = None,
+        tokens: str = "own",
         views: int | None = None,
         seed: int = 0,
         keep_photos: bool = False,
@@ -111,16 +112,19 @@ class Recognizer:
             a dataset. Statistics of the base are stored; its photos are not. Without a base, the first classes are
             learned from a few photos, like all later ones.
         backbone : str, optional
-            Name of the backbone; by default the embedded one.
+            Name of the backbone, the file or folder of an ONNX bundle, or ``hf://OWNER/NAME``; by default the
+            embedded one.
         weights : str or path, optional
             File with the weights of the backbone.
         head : str, optional
             Name of the head; by default ``unbiased-lda``.
         adapter : str or path, optional
             File of an adapter, or the name of an embedded one.
+        tokens : {"own", "cls", "mean", "cls+mean"}
+            What is read from the backbone: see :class:`~fiveshot.backbones.Readout`.
         views : {1, 2, 4}, optional
             Number of views of a photo that are averaged, for learning and for predictions. More views are more
-            accurate and take proportionally longer. Two by default.
+            accurate and take proportionally longer. By default that of the backbone: two, or one for a bundle.
         seed : int
             Random seed.
         keep_photos : bool
@@ -172,6 +176,7 @@ class Recognizer:
             backbone or DEFAULT,
             weights=weights,
             adapter=adapter,
+            tokens=tokens,
             views=views,
             device=device,
             runtime=runtime,
