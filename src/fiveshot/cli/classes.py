@@ -282,8 +282,9 @@ def history(
 def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
     """Describe a change in a few words."""
     if entry.action == "set":
-        now, before = entry.detail["false_rejection"], entry.detail["before"]
-        return f"set false-rejection {percent(now)} (before: {percent(before)})"
+        ((name, now),) = (pair for pair in entry.detail.items() if pair[0] != "before")
+        before = entry.detail["before"]
+        return f"set {name.replace('_', '-')} {percent(now)} (before: {percent(before)})"
     photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
     action = "learn" if entry.action == "none" else entry.action  # its class is "none of these"
     return f"{action} {some_of(entry.classes, shown)}{photos}".rstrip()

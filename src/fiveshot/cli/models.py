@@ -167,17 +167,26 @@ def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
 def set_option(
     model: options.Model,
     name: Annotated[
-        Literal["false-rejection"], Argument(metavar="NAME", help="Setting to change: false-rejection.")
+        Literal["false-rejection", "wrong-answers"],
+        Argument(metavar="NAME", help="Setting to change: false-rejection or wrong-answers."),
     ],
     value: Annotated[str, Argument(metavar="VALUE", help="Share, such as 2% or 0.02.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """Change the share of known photos that may be called unknown.
+    """Change the share of known photos that may be called unknown, or of answers that may be wrong.
 
     Example: fiveshot set birds false-rejection 2%
+
+    Example: fiveshot set birds wrong-answers 10%
     """
     with answering_with("set", model, as_json=as_json) as (answer, recognizer):
-        now = recognizer.set(false_rejection=_share(value))
+        share = _share(value)
+        if name == "wrong-answers":
+            recognizer.set(wrong_answers=share)
+            answer.result = {"name": name, "rate": share}
+            answer.say(f"{model}: at most {percent(share)} of the answers wrong; others are unsure")
+            return
+        now = recognizer.set(false_rejection=share)
         answer.result = {"name": name, **to_json(now)}
         answer.say(f"{model}: {percent(now.rate)} false rejections")
         answer.say(

@@ -917,13 +917,15 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    def set(self, *, false_rejection: float) -> RejectedAt:
+    def set(self, *, false_rejection: float | None = None, wrong_answers: float | None = None) -> RejectedAt:
         """Change a setting. Nothing is learned again, and ``undo`` reverts it.
 
         Parameters
         ----------
-        false_rejection : float
+        false_rejection : float, optional
             Share of the photos of known classes that may be called unknown.
+        wrong_answers : float, optional
+            Share of the answers about photos of known classes that may be wrong. Less probable answers are unsure.
 
         Returns
         -------
@@ -933,7 +935,7 @@ class Recognizer:
         Raises
         ------
         InputError
-            If the rate is not a number between 0 and 1.
+            If the value is not a number between 0 and 1, or not exactly one setting is given.
 
         Examples
         --------
@@ -945,9 +947,13 @@ class Recognizer:
         ...     now, birds.undo().action, birds.show().false_rejection
         (0.02, 'set', 0.05)
         """
+        given = {"false_rejection": false_rejection, "wrong_answers": wrong_answers}
+        ((name, value), *others) = [pair for pair in given.items() if pair[1] is not None] or [("", None)]
+        if value is None or others:
+            raise InputError("set() changes one setting", hint="give false_rejection or wrong_answers")
         with self.live.change() as change:
-            correction.set_options(change, false_rejection=false_rejection)
-        return self.snapshot.rejected_at(false_rejection)
+            correction.set_option(change, name, value)
+        return self.snapshot.rejected_at(self.snapshot.manifest.options.false_rejection)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fiveshot.core import ClassStatistics
 from fiveshot.core.labels import python_labels
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"p?([1-9][0-9]{0,17})")
 NO_PHOTO = "list the ids of a class with: fiveshot show MODEL NAME"
+BEFORE = "before"  # in the history: the value of a setting before it was changed
 BY_HAND = "by hand"  # stored instead of a finding: a user has moved or corrected the photo
 PAST_FORGET = "to undo the change before it, use past_forget=True (--past-forget)"
 
@@ -403,13 +404,18 @@ def rename_all(change: Change, names: Mapping[str, str]) -> None:
     change.record("rename")
 
 
-def set_options(change: Change, *, false_rejection: float) -> None:
-    """Change the options of the model."""
+def set_option(change: Change, name: str, value: float) -> None:
+    """Change an option of the model."""
     before = change.before.manifest
-    options = replace(before.options, false_rejection=false_rejection)
-    detail = {"false_rejection": options.false_rejection, "before": before.options.false_rejection}
+    new: dict[str, Any] = {name: value}
+    options = replace(before.options, **new)
     change.manifest = replace(before, options=options)
-    change.record("set", detail=detail)
+    change.record("set", detail={name: getattr(options, name), BEFORE: getattr(before.options, name)})
+
+
+def option_of(entry: HistoryEntry) -> str:
+    """Return the name of the option that a change of the history has set."""
+    return next(name for name in entry.detail if name != BEFORE)
 
 
 def undo_last(change: Change, *, past_forget: bool, state: int | None) -> HistoryEntry:
@@ -434,7 +440,7 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
         kept = [(photo, entry.detail["finding"]) for photo in entry.detail["photos"]]
         change.connection.executemany("DELETE FROM kept WHERE photo_id = ? AND finding = ?", kept)
     if action == "set":
-        options = replace(change.before.manifest.options, false_rejection=entry.detail["before"])
+        options = replace(change.before.manifest.options, **{option_of(entry): entry.detail[BEFORE]})
         change.manifest = replace(change.before.manifest, options=options)
     undo = change.record("undo", undoable=False, detail={"undid": seq, "action": action})
     change.connection.execute("UPDATE history SET undone_by = ? WHERE seq = ?", (undo, seq))
