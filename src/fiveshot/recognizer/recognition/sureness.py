@@ -72,6 +72,8 @@ def _levels(
 
 def chains_of(classes: Sequence[str], probabilities: NDArray[np.floating]) -> list[tuple[Candidate, ...]]:
     """Return for each photo its most probable levels; without groups, its most probable class alone."""
+    if not len(probabilities):
+        return []
     chains = Groups.of(classes).chains(probabilities)
     best = probabilities.argmax(axis=1)
     return [
