@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Self
 
 from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder
 from fiveshot.data import BadImage, Photo
@@ -925,13 +925,13 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    @overload
-    def set(self, *, false_rejection: float, names: bool | None = None) -> RejectedAt: ...
-
-    @overload
-    def set(self, *, names: bool) -> None: ...
-
-    def set(self, *, false_rejection: float | None = None, names: bool | None = None) -> RejectedAt | None:
+    def set(
+        self,
+        *,
+        false_rejection: float | None = None,
+        names: bool | None = None,
+        wrong_answers: float | None = None,
+    ) -> RejectedAt:
         """Change settings. Nothing is learned again, and ``undo`` reverts it, except ``names=False``.
 
         Parameters
@@ -941,16 +941,18 @@ class Recognizer:
         names : bool, optional
             Whether photos that are learned from now on keep the names of their files. False also erases all names
             that were kept, which cannot be undone.
+        wrong_answers : float, optional
+            Share of the answers about photos of known classes that may be wrong. Less probable answers are unsure.
 
         Returns
         -------
-        RejectedAt or None
-            The number of learned photos that are called unknown now; None if the rate was not given.
+        RejectedAt
+            The number of learned photos that are called unknown now.
 
         Raises
         ------
         InputError
-            If the rate is not a number between 0 and 1, or nothing is given.
+            If a rate is not a number between 0 and 1, or nothing is given.
         NotErasedError
             If the names are gone, but another process blocks the erasing of their traces.
 
@@ -965,8 +967,10 @@ class Recognizer:
         (0.02, 'set', 0.05)
         """
         with self.live.change() as change:
-            correction.set_options(change, false_rejection=false_rejection, names=names)
-        return None if false_rejection is None else self.snapshot.rejected_at(false_rejection)
+            correction.set_options(
+                change, false_rejection=false_rejection, names=names, wrong_answers=wrong_answers
+            )
+        return self.snapshot.rejected_at(self.snapshot.manifest.options.false_rejection)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.
