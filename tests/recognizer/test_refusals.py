@@ -15,7 +15,7 @@ from models import new_model, photos, picture
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer import Recognizer, check_model, checking
 from fiveshot.recognizer.checking import Finding
-from fiveshot.recognizer.store.schema import DATABASE, PAGE_SIZE, open_database
+from fiveshot.recognizer.store.schema import DATABASE, PAGE_SIZE, SCHEMA_VERSION, open_database
 
 NAMES = ("ani", "owl", "rook")
 
@@ -80,9 +80,10 @@ def test_a_newer_format(path: Path) -> None:
     (path / "model.toml").write_text(text.replace("format = 1", "format = 2"))
     refused(path, "format 2, this release reads 1; .*pip install --upgrade fiveshot")
     (path / "model.toml").write_text(text)
+    newer = SCHEMA_VERSION + 1
     with closing(sqlite3.connect(path / "classes.sqlite")) as connection:
-        connection.execute("PRAGMA user_version = 7")
-    refused(path, "format 7, this release reads 6; .*pip install --upgrade fiveshot")
+        connection.execute(f"PRAGMA user_version = {newer}")
+    refused(path, f"format {newer}, this release reads {SCHEMA_VERSION}; .*pip install --upgrade fiveshot")
 
 
 def test_the_database_of_another_program(path: Path) -> None:

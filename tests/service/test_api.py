@@ -396,11 +396,11 @@ def test_photos_that_cannot_be_used_are_listed(service: Live) -> None:
 
 def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tiny_file: Path) -> None:
     names = ["C:\\fakepath\\red \x1b[31m1.jpg", "../../red-2.jpg", "blob"]
-    files = [("photos", (name, photo("red", number), "image/jpeg")) for number, name in enumerate(names)]
+    files = [("photos", (name, photo("named", number), "image/jpeg")) for number, name in enumerate(names)]
     assert service.client.post("/v1/classes/named/photos", files=files).status_code == 200
     listed = service.client.get("/v1/classes/named/photos").json()["photos"]
     assert [one["name"] for one in listed] == ["red [31m1.jpg", "red-2.jpg", None]
-    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("red", 1)))]).json()[
+    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("named", 1)))]).json()[
         "predictions"
     ]
     (near,) = said["why"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
 from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder
 from fiveshot.data import BadImage, Photo
@@ -920,7 +920,13 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    def set(self, *, false_rejection: float | None = None, names: bool | None = None) -> RejectedAt:
+    @overload
+    def set(self, *, false_rejection: float, names: bool | None = None) -> RejectedAt: ...
+
+    @overload
+    def set(self, *, names: bool) -> None: ...
+
+    def set(self, *, false_rejection: float | None = None, names: bool | None = None) -> RejectedAt | None:
         """Change settings. Nothing is learned again, and ``undo`` reverts it, except ``names=False``.
 
         Parameters
@@ -933,8 +939,8 @@ class Recognizer:
 
         Returns
         -------
-        RejectedAt
-            The number of learned photos that are called unknown now.
+        RejectedAt or None
+            The number of learned photos that are called unknown now; None if the rate was not given.
 
         Raises
         ------
@@ -955,7 +961,7 @@ class Recognizer:
         """
         with self.live.change() as change:
             correction.set_options(change, false_rejection=false_rejection, names=names)
-        return self.snapshot.rejected_at(self.snapshot.manifest.options.false_rejection)
+        return None if false_rejection is None else self.snapshot.rejected_at(false_rejection)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.

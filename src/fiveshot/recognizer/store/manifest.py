@@ -206,14 +206,17 @@ def _models_beside(path: Path) -> list[str]:
         return []
 
 
-def read_manifest_file(path: Path) -> str:
-    """Return the text of ``model.toml``; refuse a damaged or newer one."""
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest in ``model.toml``; refuse a damaged or newer one."""
+    return Manifest.from_toml(read_manifest_text(path), where=path / MANIFEST)
+
+
+def read_manifest_text(path: Path) -> str:
+    """Return the text of ``model.toml``, whatever it is."""
     file = path / MANIFEST
     try:
-        text = file.read_bytes().decode()
+        return file.read_bytes().decode()
     except OSError as error:
         raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError:
-        text = "\0"  # not TOML: refused below like any other damage
-    Manifest.from_toml(text, where=file)
-    return text
+        return "\0"  # not TOML: refused like any other damage
