@@ -36,6 +36,8 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 768
 """
 
+FUNCTION = "python:"  # before the name of a Python function that computes features: see Embedder.from_callable
+
 # All of these take adapters. Any other timm name works too.
 CURATED = {
     EMBEDDED: "everyday photos; small, fast, in the package",

@@ -84,6 +84,7 @@ class Recognizer:
         base: ClassInputs | FeatureSet | ImageDataset | None = None,
         backbone: str | None = None,
         weights: FilePath | None = None,
+        embedder: Embedder | None = None,
         head: str | None = None,
         adapter: FilePath | None = None,
         tokens: str = "own",
@@ -116,6 +117,9 @@ class Recognizer:
             embedded one.
         weights : str or path, optional
             File with the weights of the backbone.
+        embedder : Embedder, optional
+            A loaded backbone, such as :meth:`Embedder.from_callable` makes, in place of a name. ``weights``,
+            ``adapter``, ``tokens``, ``views``, ``device`` and ``runtime`` are then its own.
         head : str, optional
             Name of the head; by default ``unbiased-lda``.
         adapter : str or path, optional
@@ -170,7 +174,7 @@ class Recognizer:
         ('c-fecam', 320, ())
         """
         if exist_ok and is_model(path):
-            return cls.open(path, device=device, runtime=runtime)
+            return cls.open(path, device=device, runtime=runtime, embedder=embedder)
         options = Options(keep_photos, thumbnails, false_rejection, seed, names)
         spec = BackboneSpec(
             backbone or DEFAULT,
@@ -182,16 +186,28 @@ class Recognizer:
             runtime=runtime,
             precision="float32",  # on every device, so that a model may move between machines
         )
-        embedder = make_model(
+        if embedder is not None:
+            if spec != BackboneSpec(precision="float32"):
+                raise InputError(
+                    "an embedder is given, and other values of a backbone", hint="leave the others out"
+                )
+            if embedder.network.precision != "float32":
+                raise InputError(
+                    f"a model needs features in float32, not {embedder.network.precision}",
+                    hint="load the embedder with precision='float32'",
+                )
+            spec = embedder.spec
+        made = make_model(
             path,
             spec,
             base=base,
             head=head,
             options=options,
             work=BaseWork(skip_bad, on_bad, progress),
+            embedder=embedder,
         )
         opened = cls.open(path, device=device, runtime=runtime)
-        opened._embedder = embedder
+        opened._embedder = made
         return opened
 
     @classmethod
@@ -203,6 +219,7 @@ class Recognizer:
         runtime: str = "auto",
         readonly: bool = False,
         weights: FilePath | None = None,
+        embedder: Embedder | None = None,
         timeout: float = TIMEOUT,
     ) -> Self:
         """Open a model. The backbone is loaded with the first photo.
@@ -216,7 +233,9 @@ class Recognizer:
         readonly : bool
             Whether to refuse every change.
         weights : str or path, optional
-            The present path of the backbone's file, if it was moved.
+            The present path of the backbone's file, or of its bundle, if it was moved.
+        embedder : Embedder, optional
+            The backbone itself, if it is a Python function: see :meth:`Embedder.from_callable`.
         timeout : float
             Seconds to wait for another writer.
 
@@ -245,7 +264,14 @@ class Recognizer:
         if (device, runtime) != ("auto", "auto"):
             embedding.check_place(device, runtime)
         model = LiveModel(Path(path), readonly=readonly, timeout=timeout)
-        return cls(model, device=device, runtime=runtime, weights=weights)
+        opened = cls(model, device=device, runtime=runtime, weights=weights)
+        if embedder is not None:
+            try:
+                opened._embedder = embedding.own_embedder(embedder, opened.snapshot.manifest.backbone)
+            except InputError:
+                opened.close()
+                raise
+        return opened
 
     @property
     def path(self) -> Path:

@@ -99,6 +99,11 @@ def open_backbone(
             hint="give their place with weights=FILE (--weights FILE)",
         )
     embedder = load_embedder(spec)
+    return own_embedder(embedder, record)
+
+
+def own_embedder(embedder: Embedder, record: BackboneRecord) -> Embedder:
+    """Return an embedder that was given for a model; refuse one that does not make the model's features."""
     if embedder.fingerprint != record.fingerprint:
         raise different_backbone(embedder, record)
     return embedder
