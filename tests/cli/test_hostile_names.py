@@ -56,7 +56,7 @@ def photos(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def spoilt(photos: Path) -> Path:
-    """The same, where the photos with hostile names are none."""
+    """The same, with files of hostile names that are not photos."""
     for file in photos.glob(f"*/{TITLE}.png"):
         file.write_text("no photo")
     return photos
@@ -74,6 +74,13 @@ def shown(run: Run) -> Callable[..., str]:
         return printed + said
 
     return ask
+
+
+def test_names_that_a_model_keeps(run: Run, photos: Path) -> None:
+    _, listed, _ = run("show", "model", "owl")
+    _, printed, _ = run("predict", "model", photos / "owl" / "1.png", "--why")
+    assert "]0;title[31m.png" in listed
+    assert not {"\x1b", "\x07"} & set(listed + printed)
 
 
 EXTRACT = ("extract", "--images", "photos", "--out", "a.safetensors", "--device", "cpu", "--backbone", TINY)

@@ -107,6 +107,7 @@ SMALLER = (
     Rule(r"(benchmarks/levels\.py).*", r"\1 --seeds 1 --rates 0.1", "one draw"),
 )
 NOT_RUN = (
+    Exempt(r"tools/container\.py", "wants root; tests/packaging/test_container.py runs it where that is allowed"),
     Exempt(r"benchmarks/published_code\.py", "wants a checkout of the published code, which nothing here brings"),
     Exempt(r"benchmarks/page\.py", "minutes in a browser; tests/service/page goes through the views"),
     Exempt(r"benchmarks/no_base\.py", "minutes, and photographs; it ends with status 1 where a goal is missed"),

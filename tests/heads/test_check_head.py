@@ -1,4 +1,4 @@
-"""The check that authors of heads run: a head that breaks one promise is told which."""
+"""The check for authors of heads: its error names the broken promise."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class NeedsABase(Plain):
         (Scales, "old classes", "new classes change the statistics of"),
         (StartsFromBefore, "starting over", "fit does not forget what was learned before"),
         (LosesStateInFiles, "loaded heads", "learns something else after loading"),
-        (LosesStateInFiles, "files", "gives other scores after loading"),
+        (LosesStateInFiles, "files", "gives different scores after loading"),
         (ChangesThePreviousModel, "copies", "changes when a copy of it learns"),
         (LyingTokens, "tokens", "class_tokens keeps the object of a class whose scores changed"),
     ],

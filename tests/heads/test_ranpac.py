@@ -10,7 +10,7 @@ from oracles import best_lambda, one_hot, ranpac_scores
 from sklearn.linear_model import Ridge
 
 from fiveshot.core import Calibration, calibrate, class_statistics, summarize
-from fiveshot.core.draws import derived_seed, draw_samples, random_features, stratified_split
+from fiveshot.core.draws import derived_seed, gaussian_samples, random_features, stratified_split
 from fiveshot.errors import InputError
 from fiveshot.heads import RanPAC, Sampling
 
@@ -30,7 +30,7 @@ def sampled(rows: Rows, base: Rows, calibration: Calibration | None, *, per_clas
     drawn = {}
     for label, part in rows.items():
         gaussian = calibrate(summarize(np.asarray(part)), statistics, calibration)
-        drawn[label] = draw_samples(gaussian, per_class, seed=derived_seed(seed, label))
+        drawn[label] = gaussian_samples(gaussian, per_class, seed=derived_seed(seed, label))
     return drawn
 
 
@@ -210,7 +210,7 @@ def test_the_random_state_decides_projection_and_samples() -> None:
 @pytest.mark.parametrize("sampling", [None, Sampling(per_class=40), Sampling(per_class=40, drawn=False)])
 @pytest.mark.parametrize("width", SHAPES)
 def test_when_it_is_asked_changes_nothing(width: int, sampling: Sampling | None) -> None:
-    """The regression is solved when it is first asked for, by whoever holds a copy, in any order."""
+    """The regression is solved on first use, by any copy, in any order."""
     sessions, X = [draw(BASE), draw(FIRST), draw(SECOND)], queries()
     asked, waiting = (RanPAC(width, sampling=sampling, lambdas=(50.0,)) for _ in range(2))
     expected, copies = [], []

@@ -420,7 +420,7 @@ def test_photos_of_none_of_the_classes_are_kept_apart(make: Callable[..., Recogn
     assert [photo.id for photo in model.photos("none of these")] == list(done.ids)
     assert model.snapshot.classes == ("owl",)
     assert (model.show().negatives, len(model.show().classes)) == (3, 1)
-    # A learned photo that shows none of them leaves its class, and one that is learned is none no more.
+    # A learned photo of none of the classes leaves its class; a learned one is no longer of none of the classes.
     assert model.move("p1", to="none").counts == {"owl": 4, "none of these": 4}
     model.learn_features("rook", strange[:1])
     assert len(model.photos("none of these")) == 3
@@ -470,7 +470,10 @@ def test_the_rate_can_be_changed_and_undone(make: Callable[..., Recognizer]) -> 
         assert model.show().false_rejection == 0.5
         thresholds = [one["threshold"] for one in answers(model)]
         assert all(new > old["threshold"] for new, old in zip(thresholds, said, strict=True))
-        assert model.history(1)[0].detail == {"false_rejection": 0.5, "before": 0.05}
+        assert model.history(1)[0].detail == {
+            "options": {"false_rejection": 0.5},
+            "before": {"false_rejection": 0.05},
+        }
         assert model.undo().action == "set"
         assert held(model) == before
         assert answers(model) == said

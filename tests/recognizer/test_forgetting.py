@@ -28,13 +28,18 @@ SMALL = picture(color="crimson")
 Blocking = Callable[[Path], AbstractContextManager[None]]
 
 
+def file_name(row: int) -> str:
+    return f"Schlagschwirl {row}.jpg"
+
+
 def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, bytes]:
-    """Return what a class leaves in files: its name, digests, features, mean and rows of its factor."""
+    """Return what a class leaves in files: names, digests, features, mean and rows of its factor."""
     summary = model.snapshot.memory.statistics[name]
     found = {"name": name.encode(), "thumbnail": SMALL, "original": b"the large picture"}
     for row in range(len(X)):
         found[f"feature {row}"] = X[row].tobytes()[:16]
         found[f"digest {row}"] = sha256(X[row].tobytes()).hexdigest().encode()
+        found[f"file name {row}"] = file_name(row).encode()
     found["mean"] = summary.mean.tobytes()
     for row, values in enumerate(summary.factor):
         found[f"factor {row}"] = values.tobytes()
@@ -44,7 +49,7 @@ def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, by
 def learn_secret(model: Recognizer, count: int = 6) -> dict[str, bytes]:
     X = photos(SECRET, count)
     pictures = {"thumbnails": [SMALL] * count, "originals": [b"the large picture"] * count}
-    model.learn_features(SECRET, X, **pictures)
+    model.learn_features(SECRET, X, names=[f"album/{file_name(row)}" for row in range(count)], **pictures)
     return traces(SECRET, X, model)
 
 
@@ -99,7 +104,7 @@ def test_no_byte_of_a_forgotten_base_class_remains(make: Callable[..., Recognize
 
 
 def test_no_byte_of_a_base_class_remains_under_a_former_name(make: Callable[..., Recognizer]) -> None:
-    """What was added and undone is a class of its own in the history, which the base class's renaming misses."""
+    """A class that was added and undone has its own history, which renaming the base class does not change."""
     model = make(base=(*NAMES, SECRET))
     model.learn_features("wren", photos("wren"))
     model.learn_features(SECRET, photos(SECRET, 3), add=True)
@@ -327,7 +332,7 @@ def test_a_pending_erase_is_done_by_repair(make: Callable[..., Recognizer], in_t
 
 
 class Clock:
-    """Time that passes only where somebody sleeps."""
+    """A clock that only advances in sleep."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -351,7 +356,7 @@ def test_both_waits_of_an_erase_share_one_limit(
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 10.0)
 
     def vacuum(connection: sqlite3.Connection, path: Path) -> None:
-        second.enter_context(in_the_way(path.parent))  # comes while all is written anew
+        second.enter_context(in_the_way(path.parent))  # comes while the database is rewritten
         schema.vacuum(connection, path)
 
     monkeypatch.setattr("fiveshot.recognizer.store.folder.vacuum", vacuum)

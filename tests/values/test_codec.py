@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -45,8 +45,9 @@ def test_a_prediction_is_an_object_of_objects() -> None:
         "threshold": -2.5,
         "levels": [{"label": "owl", "probability": 0.75}, {"label": "owl/barn owl", "probability": 0.75}],
         "unsure": False,
+        "between": [],
         "box": [0.0, 0.0, 0.5, 1.0],
-        "why": [{"id": "p1", "label": "owl/barn owl", "likeness": 0.9}],
+        "why": [{"id": "p1", "label": "owl/barn owl", "likeness": 0.9, "name": None}],
         "unknown": False,
         "can_be_unknown": True,
         "answer": "class",
@@ -57,6 +58,7 @@ def test_a_prediction_is_an_object_of_objects() -> None:
     "value",
     [
         OWL,
+        replace(OWL, label=None, unsure=True, between=("owl/barn owl", "wren")),
         PhotosMade("move", ("p1", "p2"), {"owl": 3}, state=9, pending="later"),
         Suggestion("mixed-up", "p7", "owl", "move", "wren", "p2", 0.98, "it fits 'wren' better"),
         Sorting(("a.jpg",), (), (), (), bad=(BadImage("b.jpg", "the file is empty", "empty"),)),

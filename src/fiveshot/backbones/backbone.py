@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fiveshot.backbones._adapter import adapter_path, load_adapter
+from fiveshot.backbones._adapter import chosen_adapter, put_adapter
 from fiveshot.backbones._adaptformer import adapter_state
 from fiveshot.backbones._networks import load_network, resolve_name, weights_preprocessing
 from fiveshot.backbones.embedded import onnx_runtime, open_session, require_size, run_session
 from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import EMBEDDED, OWN, PRECISIONS, BackboneSpec, Readout, no_class_token
+from fiveshot.backbones.spec import EMBEDDED, OWN, PRECISIONS, BackboneSpec, Readout, is_bundle, no_class_token
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.work import one_thread
 
@@ -148,6 +148,11 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
     >>> backbone.features(torch.zeros(2, 3, 224, 224)).shape
     torch.Size([2, 320])
     """
+    if is_bundle(spec.name):
+        raise InputError(
+            f"{spec.name} is an ONNX bundle; tuning, and whatever else needs its network in torch, cannot use it",
+            hint="choose a timm name; to run the tuned network without torch: fiveshot backbone export NAME FILE",
+        )
     where = torch.device(choose_device(spec.device))
     name = resolve_name(spec.name)
     model = load_network(name, spec.weights)
@@ -156,8 +161,10 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
         require_size(preprocessing)
     model = model.float().requires_grad_(False).eval().to(where, memory_format=torch.channels_last)
     backbone = Backbone(model, name, preprocessing, spec.readout)
-    if spec.adapter is not None:
-        load_adapter(adapter_path(spec.adapter), backbone)
+    chosen = chosen_adapter(spec)
+    if chosen is not None:
+        adapter, path = chosen
+        put_adapter(adapter, backbone, path=path)
     return backbone
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveshot.data.parquet import METADATA, read_rows
+from fiveshot.data import HUGGING_FACE_KEY, read_parquet
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.features._npz import OWN_SPLIT, split_whole, vectors
@@ -42,9 +42,20 @@ def load_parquet(path: FilePath) -> FeatureSet:
         When vectors or labels are missing.
     StorageError
         When a file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow, pyarrow.parquet
+    >>> from fiveshot.features import load_parquet
+    >>> table = pyarrow.table({"embedding": [[0.0, 1.0]] * 5 + [[1.0, 0.0]] * 5, "label": [0] * 5 + [1] * 5})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pyarrow.parquet.write_table(table, f"{folder}/birds.parquet")
+    ...     load_parquet(f"{folder}/birds.parquet").train_x.shape
+    (8, 2)
     """
     path = Path(path)
-    rows = read_rows(path)
+    rows = read_parquet(path)
     types = import_extra("pyarrow.types", extra="parquet")
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     try:
@@ -64,8 +75,12 @@ def load_parquet(path: FilePath) -> FeatureSet:
         if not len(test):
             train, test = split_whole(rows.labels)
             provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
-        y = rows.labels
-        return FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance)
+        y, names = rows.labels, _names(rows.table)
+        known = FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance)
+        if names is None:
+            return known
+        train_names, test_names = (tuple(names[row] for row in part) for part in (train, test))
+        return replace(known, train_names=train_names, test_names=test_names)
     except InputError as error:
         raise InputError(f"{path}: {error.message}", hint=error.hint or "images need: fiveshot extract") from error
 
@@ -97,12 +112,19 @@ def save_parquet(features: FeatureSet, path: FilePath) -> None:
         described["name"] = {"dtype": "string", "_type": "Value"}
     table = arrow.table(columns).replace_schema_metadata(
         {
-            METADATA: json.dumps({"info": {"features": described}}),
+            HUGGING_FACE_KEY: json.dumps({"info": {"features": described}}),
             OWN_METADATA: json.dumps(features.provenance.as_dict()),
         }
     )
     with atomic_path(Path(path)) as temporary:
         parquet.write_table(table, temporary)
+
+
+def _names(table: Any) -> list[str] | None:
+    """Return the names of the images in a file of ours: official lists of shots find images by them."""
+    if OWN_METADATA not in (table.schema.metadata or {}) or "name" not in table.schema.names:
+        return None
+    return [str(name) for name in table["name"].to_pylist()]
 
 
 def _provenance(path: Path, schema: Any) -> Provenance:

@@ -59,7 +59,8 @@ class PredictionEntry(BaseModel):
     label: str | None = Field(description="Its class, or its group if only that is sure.")
     answer: Literal["class", "group", "unknown", "unsure"]
     unknown: bool
-    unsure: bool = Field(description="Whether no answer reaches the requested probability.")
+    unsure: bool = Field(description="Whether no answer is probable enough.")
+    between: list[str] = Field(default=[], description="The two most probable classes of an unsure photo.")
     can_be_unknown: bool = Field(description="False while the model has too few photos to call any unknown.")
     probability: float | None = Field(
         description="Of the answer, or of the best candidate if there is no answer. Null if there is one class."
@@ -142,10 +143,21 @@ class Move(RequestBody):
 
 
 class ModelChange(RequestBody):
-    """A new setting of the model."""
+    """One new setting of the model."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"false_rejection": 0.02}})
-    false_rejection: float = Field(gt=0, lt=1, description="Share of known photos that may be called unknown.")
+    false_rejection: float | None = Field(
+        None, gt=0, lt=1, description="Share of known photos that may be called unknown."
+    )
+    wrong_answers: float | None = Field(
+        None, gt=0, lt=1, description="Share of answers that may be wrong; less probable ones are unsure."
+    )
+
+    @model_validator(mode="after")
+    def _one_setting(self) -> Self:
+        if (self.false_rejection is None) == (self.wrong_answers is None):
+            raise ValueError("give either false_rejection or wrong_answers")
+        return self
 
 
 class ModelReply(BaseModel):
@@ -156,10 +168,13 @@ class ModelReply(BaseModel):
     backbone: str
     rejection: str = Field(description="What 'unknown' is based on, or why no photo is called unknown yet.")
     false_rejection: float = Field(description="Share of known photos that may be called unknown.")
+    wrong_answers: float = Field(description="Share of answers that may be wrong; less probable ones are unsure.")
     negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool
+    names: bool = Field(description="Whether learned photos keep the names of their files.")
     limits: dict[str, int]
+    sightings: int = Field(description="Photos from a watch that wait for a name.")
     undo: Undoable | None = Field(description="The change that undo would revert; null: none.")
     read_only: bool = Field(description="Whether requests that would change the model are refused.")
     state: int

@@ -20,7 +20,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A learned photo that a photo is like: its id, its class, and the cosine of their features.
+    """A learned photo that a photo is like: its id, its class, the cosine of their features, and its file's name.
 
     >>> Neighbor("p17", "owl", 0.93).label
     'owl'
@@ -29,6 +29,7 @@ class Neighbor:
     id: str
     label: str
     likeness: float
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class Prediction:
         The most probable group, in it the most probable one below, down to a class. Empty where the model has no
         groups.
     unsure : bool
-        Whether there is no answer because none reaches the requested probability.
+        Whether there is no answer because none is probable enough.
+    between : tuple of str
+        The two most probable classes of a photo that is unsure; empty otherwise.
     box : tuple of four numbers, or None
         The part of the photo that was used, as it was given: left, top, width, height.
     why : tuple of Neighbor
@@ -76,6 +79,7 @@ class Prediction:
     threshold: float | None
     levels: tuple[Candidate, ...] = ()
     unsure: bool = False
+    between: tuple[str, ...] = ()
     box: tuple[float, float, float, float] | None = None
     why: tuple[Neighbor, ...] = ()
 

@@ -92,7 +92,7 @@ def test_the_answer_is_the_group_where_no_class_is_sure(owls: Recognizer) -> Non
         assert of_group == pytest.approx(
             sum(each.probability for each in one.candidates if each.label.startswith("owl/"))
         )
-        sure = of_class >= 0.8
+        sure = of_class >= owls.snapshot.sure
         assert (one.label, one.probability) == ((name, of_class) if sure else (group, of_group))
     assert [(one.label, one.answer, one.levels[0].label) for one in found[20:]] == [("wren", "class", "wren")] * 5
 
@@ -103,8 +103,11 @@ def test_as_sure_as_asked_for_or_no_answer(owls: Recognizer) -> None:
     (plain,) = owls.predict_features(between)
     assert plain.label is not None
     assert (asked.label, asked.unsure, asked.unknown, asked.answer) == (None, True, False, "unsure")
+    assert (asked.between, plain.between) == (tuple(one.label for one in plain.candidates[:2]), ())
     assert asked.candidates == plain.candidates
     assert asked.probability == asked.candidates[0].probability
+    (narrow,) = owls.snapshot.predict_features(between, 1, sure=0.999999)
+    assert (len(narrow.candidates), narrow.between) == (1, asked.between)
     for wrong in (0, -1, 1.5, True, "0.8"):
         with pytest.raises(InputError):
             owls.predict_features(between, sure=wrong)

@@ -77,7 +77,7 @@ def odd_photos() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def birds() -> dict[str, list[bytes]]:
-    """Three real photos of each of two birds; none where there are none."""
+    """Three real photos of each of two birds; empty if the photos are missing."""
     if not CUB.is_file():
         return {}
     with tarfile.open(CUB) as archive:
@@ -105,7 +105,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, birds: dict[str, list[bytes]
 
 
 def learn_stripes(recognizer: Recognizer, folder: Path) -> None:
-    """Teach three kinds of stripes, two of them in a group, and some that are none of these."""
+    """Teach three kinds of stripes, two of them in a group, and some of none of the classes."""
     for kind, name in enumerate(("wide/red <b>", "wide/blue", "narrow")):
         photos = [folder / f"{kind} {number}.png" for number in range(2)]
         for number, photo in enumerate(photos):
@@ -345,7 +345,7 @@ def test_the_graph_has_weights_of_eight_bits_and_answers_as_the_model(
         if name in ("sideways.jpg", "clear.png"):
             continue  # are prepared by the browser, and looked at there
         pixels = embedder.preprocessing.normalize(embedder.pixels(Image.open(odd / name).convert("RGB")))
-        _, probabilities, familiarity = session.run(None, {"images": pixels[None]})
+        probabilities, familiarity = session.run(["probabilities", "familiarity"], {"images": pixels[None]})
         best = said["classes"][probabilities[0].argmax()]
         assert best == wanted.candidates[0].label
         assert abs(probabilities[0].max() - wanted.candidates[0].probability) < CLOSE

@@ -302,6 +302,7 @@ class ParquetTable(LineTable):
                 ("box", arrow.list_(arrow.float64())),
                 ("label", arrow.string()),
                 ("answer", arrow.string()),
+                ("between", arrow.list_(arrow.string())),
                 ("can_be_unknown", arrow.bool_()),
                 ("probability", arrow.float64()),
                 ("familiarity", arrow.float64()),

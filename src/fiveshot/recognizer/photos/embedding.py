@@ -8,28 +8,27 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fiveshot.backbones import (
+    TORCH,
     BackboneSpec,
     Embedder,
     Preprocessing,
     choose_device,
     load_embedder,
+    needs_torch,
 )
-from fiveshot.backbones.embedder import TORCH, needs_torch
-from fiveshot.data import BadImage, ImageError, Photo, decoders
-from fiveshot.data.dataset import bad_lines
-from fiveshot.data.reduction import PixelsAndCopies
+from fiveshot.data import BadImage, ImageError, Photo, PixelsAndCopies, bad_image_lines, decoders
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.features import Keep, PhotoVector, bad_photos, see_photos
 from fiveshot.recognizer.store.contents import file_sha256
-from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
+from fiveshot.recognizer.store.manifest import BackboneRecord, check_folder, read_manifest
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.storage import FilePath
 from fiveshot.work import Progress
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
 """A function that is called with photos that cannot be used, one or more times."""
-NOTHING = Keep()
+KEEP_NOTHING = Keep()
 
 
 def check_place(device: str, runtime: str) -> None:
@@ -73,7 +72,7 @@ def check_openable(
 ) -> None:
     """Refuse a folder that is not a model, or a model that needs missing libraries. Nothing is loaded."""
     check_folder(path)
-    record = Manifest.from_toml(read_manifest_file(path)).backbone
+    record = read_manifest(path).backbone
     if needs_torch(backbone_spec(record, weights=weights, device=device, runtime=runtime)):
         require_extra(*TORCH)
 
@@ -94,12 +93,17 @@ def open_backbone(
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
             raise StorageError(f"{adapter} is missing or damaged", hint="restore the model from a copy")
         spec = spec.replace(adapter=adapter)
-    if spec.weights is not None and not Path(spec.weights).is_file():
+    if spec.weights is not None and not Path(spec.weights).exists():  # a file, or the folder of a bundle
         raise StorageError(
             f"the weights of {record.name} are not at {spec.weights}",
-            hint="give their file with weights=FILE (--weights FILE)",
+            hint="give their place with weights=FILE (--weights FILE)",
         )
     embedder = load_embedder(spec)
+    return own_embedder(embedder, record)
+
+
+def own_embedder(embedder: Embedder, record: BackboneRecord) -> Embedder:
+    """Return an embedder that was given for a model; refuse one that does not make the model's features."""
     if embedder.fingerprint != record.fingerprint:
         raise different_backbone(embedder, record)
     return embedder
@@ -125,7 +129,7 @@ def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError
 def photo_records(
     embedder: Embedder,
     photos: Sequence[Photo],
-    keep: Keep = NOTHING,
+    keep: Keep = KEEP_NOTHING,
     *,
     progress: Progress | None = None,
     on_bad: OnBad | None = None,
@@ -160,7 +164,7 @@ def _all_good(
 
 
 def records_or_bad(
-    embedder: Embedder, photos: Sequence[Photo], keep: Keep = NOTHING, *, progress: Progress | None = None
+    embedder: Embedder, photos: Sequence[Photo], keep: Keep = KEEP_NOTHING, *, progress: Progress | None = None
 ) -> list[PhotoRecord | BadImage]:
     """Return photos with their features, in order. A photo that cannot be decoded is replaced by the reason."""
     seen: list[PhotoRecord | BadImage] = []
@@ -201,4 +205,4 @@ def refusal(bad: Sequence[BadImage], total: int) -> InputError:
         return ImageError(bad[0].name, bad[0].reason, code=bad[0].code)
     head = f"{len(bad)} of {total} photos cannot be used:"
     way_out = "repair them or leave them out; nothing was changed"
-    return InputError("\n".join([head, *bad_lines(bad), way_out]), code="bad_photos")
+    return InputError("\n".join([head, *bad_image_lines(bad), way_out]), code="bad_photos")

@@ -25,7 +25,9 @@ from fiveshot.recognizer.recognition.rejection import (
     leave_out,
     rejection_at,
     some_strangers,
+    sure_of_base,
 )
+from fiveshot.recognizer.recognition.sureness import chains_of, sure_threshold, threshold_in
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
@@ -210,14 +212,22 @@ class Snapshot:
         likeness = np.clip(unit_rows(X) @ learned.T, -1, 1)
         order = np.argsort(-likeness, axis=1, kind="stable")[:, :most]
         return [
-            tuple(Neighbor(known[place][0], known[place][1], float(row[place])) for place in best)
+            tuple(
+                Neighbor(photo_id(number), label, float(row[place]), name)
+                for place in best
+                for number, label, name in [known[place]]
+            )
             for row, best in zip(likeness, order, strict=True)
         ]
 
-    def _learned(self) -> tuple[list[tuple[str, str]], Floats]:
-        """Return id and class of every learned photo, and their features scaled to length one."""
+    def _learned(self) -> tuple[list[tuple[int, str, str | None]], Floats]:
+        """Return number, class and file name of every learned photo, and their features scaled to length one."""
         classes = self.contents.classes.values()
-        known = [(photo_id(number), one.name) for one in classes for number in one.photos.ids]
+        known = [
+            (number, one.name, name)
+            for one in classes
+            for number, name in zip(one.photos.ids, one.photos.names, strict=True)
+        ]
         features = [unit_rows(one.features) for one in classes]
         return known, np.concatenate(features) if features else np.zeros((0, 0), np.float32)
 
@@ -235,6 +245,11 @@ class Snapshot:
         return self._once("strangers", lambda: Strangers(self.head, some_strangers(self._negatives)))
 
     @property
+    def sure(self) -> float:
+        """The probability from which an answer is sure, so that few of those given are wrong."""
+        return self._once("sure", self._sure_threshold)
+
+    @property
     def groups(self) -> Groups:
         """The groups of the classes, by their names."""
         return self._once("groups", lambda: Groups.of(self.classes))
@@ -245,7 +260,8 @@ class Snapshot:
         """Return an answer in the names of classes and groups, with what is unknown."""
         labels = self.classes
         single = len(labels) == 1
-        order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, :top]
+        least = 0.0 if single else self.sure if sure is None else sure
+        order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, : max(top, 2)]
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
@@ -255,12 +271,14 @@ class Snapshot:
                 float(like),
                 float(limit),
                 levels,
-                sure,
+                least,
+                tuple(labels[i] for i in two),
             )
-            for name, row, best, like, limit, levels in zip(
+            for name, row, best, two, like, limit, levels in zip(
                 names,
                 answer.probabilities,
-                order,
+                order[:, :top],
+                order[:, :2],
                 answer.familiarity,
                 thresholds,
                 self.groups.chains(answer.probabilities),
@@ -287,6 +305,13 @@ class Snapshot:
             return of_base
         return rejection_at(self.left_out, self.manifest.options.false_rejection, of_base)
 
+    def _sure_threshold(self) -> float:
+        rate, of_base = self.manifest.options.wrong_answers, sure_of_base(self.manifest)
+        if of_base and len(self.memory.base) >= len(self.memory.new):
+            return threshold_in(of_base, rate)
+        left = self.left_out
+        return sure_threshold(chains_of(self.classes, left.chances), left.truth, rate)
+
 
 def check_asked(top: int, sure: float | None, why: int) -> None:
     """Refuse what cannot be asked of an answer, before a backbone runs for nothing."""
@@ -308,11 +333,13 @@ def _prediction(
     familiarity: float,
     threshold: float,
     levels: tuple[Candidate, ...],
-    sure: float | None,
+    sure: float,
+    two: tuple[str, ...],
 ) -> Prediction:
     rejects = threshold != -np.inf
     unknown = rejects and familiarity < threshold
     answer = None if unknown else surest(levels or candidates[:1], sure)
+    unsure = answer is None and not unknown
     return Prediction(
         photo,
         None if answer is None else answer.label,
@@ -321,7 +348,8 @@ def _prediction(
         familiarity if np.isfinite(familiarity) else None,
         threshold if rejects else None,
         levels,
-        unsure=answer is None and not unknown,
+        unsure=unsure,
+        between=two if unsure else (),
     )
 
 

@@ -1,10 +1,10 @@
-"""Models on the Hugging Face hub, or in a folder laid out like one there: the portable file, and a model card."""
+"""Publish and fetch models on the Hugging Face hub or in a folder: a portable file and a model card."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -17,6 +17,7 @@ from fiveshot.backbones import EMBEDDED
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.extras import import_extra, is_installed
 from fiveshot.features import default_cache_folder
+from fiveshot.hub import CLIENT, HUB, hub_errors, repository_name
 from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.shipping._portable import import_model
 from fiveshot.recognizer.store.contents import file_sha256
@@ -24,7 +25,7 @@ from fiveshot.storage import FilePath, atomic_path
 from fiveshot.values import ModelInfo, to_json
 
 MODEL_FILE, CARD = "model.fiveshot", "README.md"
-HUB, LOCAL = "hf://", "file://"
+LOCAL = "file://"
 MOST_LISTED = 500  # classes in a card
 HEADER = """---
 library_name: fiveshot
@@ -57,7 +58,6 @@ It tells the classes above apart in photos like those it was taught with, and wa
 Photos of other things are called unknown only as far as said above. It inherits what its backbone was trained on.
 Do not use it to make decisions about people.
 """
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _FIGURES = {
     "accuracy": "known photos whose best candidate is right",
     "accepted_accuracy": "the same among those not called unknown",
@@ -69,7 +69,7 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model is published: a repository of the hub, or a folder; the other one is None.
+    """Where a model is published: a repository on the hub or a folder; the other attribute is None.
 
     >>> Place.of("hf://me/birds").repository, Place.of("me/birds").repository, Place.of("file:///srv/birds").folder
     ('me/birds', 'me/birds', PosixPath('/srv/birds'))
@@ -80,7 +80,7 @@ class Place:
 
     @classmethod
     def of(cls, source: FilePath, *, must_exist: bool = False) -> Place:
-        """Return the place that is meant; with ``must_exist``, a folder that is there goes before a repository."""
+        """Read an address. With ``must_exist``, an existing folder is preferred to a repository."""
         text = str(source)
         if text.startswith(LOCAL):
             parts = urlsplit(text)
@@ -92,11 +92,7 @@ class Place:
             return cls(None, Path(text).expanduser())
         if name == text and must_exist and (Path(text) / MODEL_FILE).is_file():
             return cls(None, Path(text))
-        if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name:
-            raise InputError(
-                f"{text!r} is not a repository of the hub", hint="write OWNER/NAME, or a folder as ./FOLDER"
-            )
-        return cls(name, None)
+        return cls(repository_name(text), None)
 
     def __str__(self) -> str:
         return f"{HUB}{self.repository}" if self.repository else str(self.folder)
@@ -105,7 +101,7 @@ class Place:
 def publish(
     place: Place, portable: Path, card: str, *, private: bool = False, token: str | None = None, message: str = ""
 ) -> str:
-    """Put a portable file and its card in a place; return the address where they are."""
+    """Publish a portable file and its model card; return their address."""
     if place.folder is not None:
         place.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(place.folder / MODEL_FILE) as temporary:
@@ -115,7 +111,7 @@ def publish(
         return str(place.folder)
     hub = import_extra("huggingface_hub", extra="hub")
     with _hub_errors(place):
-        api = hub.HfApi(token=token, library_name="fiveshot", library_version=__version__)
+        api = hub.HfApi(token=token, **CLIENT)
         api.create_repo(place.repository, private=private, exist_ok=True)
         added = [hub.CommitOperationAdd(MODEL_FILE, str(portable)), hub.CommitOperationAdd(CARD, card.encode())]
         api.create_commit(place.repository, added, commit_message=message or "A model of fiveshot")
@@ -123,7 +119,7 @@ def publish(
 
 
 def fetch(place: Place, *, revision: str | None = None, token: str | None = None) -> Path:
-    """Return the portable file of a place, from the hub's own cache where it is there."""
+    """Return the portable file of a place; the hub's client caches it."""
     if place.folder is not None:
         if revision is not None:
             raise InputError("a folder has no revisions", hint="leave the revision out")
@@ -139,60 +135,26 @@ def fetch(place: Place, *, revision: str | None = None, token: str | None = None
                 MODEL_FILE,
                 revision=revision,
                 token=token,
-                library_name="fiveshot",
-                library_version=__version__,
+                **CLIENT,
             )
         )
 
 
 def kept_copy(file: Path) -> Path:
-    """Return a model made of a portable file, in the user's cache: made once, for everyone who only reads it."""
+    """Return the model of a portable file in the user's cache, made on first use; it is read-only."""
     path = default_cache_folder().parent / "models" / file_sha256(file)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             import_model(file, path)
         except StorageError as error:
-            if error.code != "exists":  # another process was first
+            if error.code != "exists":  # another process was faster
                 raise
     return path
 
 
-@contextmanager
-def _hub_errors(place: Place) -> Iterator[None]:
-    """Turn the hub's errors into ours, each with a way out."""
-    try:
-        yield
-    except Exception as error:
-        found = _explained(error)
-        if found is None:
-            raise
-        what, hint, code = found
-        raise StorageError(f"{place}: {what}", hint=hint, code=code) from error
-
-
-def _explained(error: Exception) -> tuple[str, str, str] | None:
-    """Return what an error of the hub means, the way out, and a code; None for an error that is not the hub's."""
-    errors = import_extra("huggingface_hub.errors", extra="hub")
-    if isinstance(error, errors.GatedRepoError):
-        return "its owner has to let you in", "ask for access on its page", "not_allowed"
-    if isinstance(error, errors.RepositoryNotFoundError | errors.RevisionNotFoundError):
-        hint = "check the name and the revision; a private one needs a token: hf auth login"
-        return "there is no such model, or you may not see it", hint, "not_found"
-    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
-        return f"it holds no {MODEL_FILE}", "it was not made with push_to_hub", "not_found"
-    if isinstance(error, errors.HfHubHTTPError):
-        status = getattr(error.response, "status_code", 0)
-        if status in (401, 403):
-            hint = "log in with a token that may write: hf auth login, or set HF_TOKEN"
-            return "the hub does not allow it", hint, "not_allowed"
-        return f"the hub answers {status}", "try again later", "hub_failed"
-    offline = isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | OSError)
-    if offline or type(error).__module__.startswith(("httpx", "requests")):  # whichever the hub's client uses
-        hint = "check the connection; an address other than huggingface.co is set with HF_ENDPOINT"
-        return "the hub cannot be reached", hint, "no_connection"
-    # An upload that failed is told as such, with the reason behind it.
-    return _explained(error.__cause__) if isinstance(error.__cause__, Exception) else None
+def _hub_errors(place: Place) -> AbstractContextManager[None]:
+    return hub_errors(place, lacking=f"it holds no {MODEL_FILE}", hint="it was not made with push_to_hub")
 
 
 def model_card(
@@ -203,7 +165,7 @@ def model_card(
     evaluation: Evaluation | Mapping[str, Any] | None = None,
     pictures: bool = False,
 ) -> str:
-    """Return a description of a model in the form that the hub shows: Markdown with a block of YAML before it."""
+    """Return the model card: Markdown after a block of YAML, as the hub shows it."""
     parts = (
         HEADER,
         _about(info, place, title),
@@ -216,7 +178,7 @@ def model_card(
 
 
 def _about(info: ModelInfo, place: Place, title: str) -> str:
-    source = place.repository or "./FOLDER"  # where it lies may be nobody's business
+    source = place.repository or "./FOLDER"  # its folder may be private
     return USE.format(
         title=_plain(title), classes=counted(len(info.classes), "class"), release=__version__, source=source
     )
@@ -242,7 +204,7 @@ def _made_of(info: ModelInfo) -> str:
 
 
 def _license(backbone: str) -> str:
-    """Return the license of a backbone's weights, as far as it is known here."""
+    """Return the license of a backbone's weights, if it is known."""
     if backbone == EMBEDDED:
         return "MIT"
     if is_installed("timm"):
@@ -295,5 +257,5 @@ def _inside(info: ModelInfo, *, pictures: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that Markdown shows as it is."""
+    """Escape a text for Markdown."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~>-])", r"\\\1", escape(text, quote=False).replace("\n", " "))
