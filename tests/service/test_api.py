@@ -164,6 +164,7 @@ def test_answers_have_levels(service: Live) -> None:
     assert one["answer"] in ("class", "group", "unknown")
     asked = service.client.post("/v1/predict?sure=1", files=parts("grey", 1)).json()["predictions"][0]
     assert (asked["answer"] in ("unsure", "unknown")) == (asked["label"] is None)
+    assert len(asked["between"]) == (2 if asked["unsure"] else 0)
     error(service.client.post("/v1/predict?sure=0", files=parts("grey", 1)), 422, "invalid")
     for name in ("warm%2Forange", "warm%2Fyellow"):
         assert service.client.delete(f"/v1/classes/{name}").status_code == 200
@@ -962,6 +963,9 @@ def test_the_rate_of_false_rejections_is_changed(start: Callable[..., Live]) -> 
     assert rejected == sorted(rejected)
     assert service.client.post("/v1/undo").json()["action"] == "set"
     assert service.client.get("/v1/model").json()["false_rejection"] == 0.05
-    for body in ({"false_rejection": 0}, {"false_rejection": "2%"}, {}, {"rate": 0.1}):
+    service.client.patch("/v1/model", json={"wrong_answers": 0.1})
+    assert service.client.get("/v1/model").json()["wrong_answers"] == 0.1
+    both = {"wrong_answers": 0.1, "false_rejection": 0.1}
+    for body in ({"false_rejection": 0}, {"false_rejection": "2%"}, {"wrong_answers": 1}, {}, {"rate": 0.1}, both):
         error(service.client.patch("/v1/model", json=body), 422, "invalid")
     error(service.client.get("/v1/rejection?rate=1"), 422, "invalid")
