@@ -180,7 +180,7 @@ def test_without_rejection_no_threshold_is_given(backbone: Embedder, vectors: Ve
 def test_the_preprocessing_said_in_words_is_the_one_used(
     backbone: Embedder, vectors: Vectors, tmp_path: Path
 ) -> None:
-    """A photo prepared by the JSON alone, without torch and torchvision, gives nearly the same input."""
+    """A photo prepared only from the JSON, without torch and torchvision, gives nearly the same input."""
     _, sidecar, _ = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx", all_views=True)
     said = json.loads(sidecar.read_text(encoding="utf-8"))["input"]
     noise = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
@@ -338,7 +338,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "ship.md"
 
 def test_the_program_on_the_page_answers_as_a_model_of_one_view(tmp_path: Path) -> None:
     """What the documentation shows runs with ONNX Runtime and Pillow, on a photo of an odd size."""
-    from fiveshot.data.synthetic import draw_samples
+    from fiveshot.data import draw_samples
 
     samples = tmp_path / "samples"
     draw_samples(samples, seed=0)
