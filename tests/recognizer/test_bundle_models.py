@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import onnx
 import pytest
 
 pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
+onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 from bundles import WIDTH, make_bundles
 
 from fiveshot.data.synthetic import draw_samples

@@ -164,6 +164,7 @@ def test_answers_have_levels(service: Live) -> None:
     assert one["answer"] in ("class", "group", "unknown")
     asked = service.client.post("/v1/predict?sure=1", files=parts("grey", 1)).json()["predictions"][0]
     assert (asked["answer"] in ("unsure", "unknown")) == (asked["label"] is None)
+    assert len(asked["between"]) == (2 if asked["unsure"] else 0)
     error(service.client.post("/v1/predict?sure=0", files=parts("grey", 1)), 422, "invalid")
     for name in ("warm%2Forange", "warm%2Fyellow"):
         assert service.client.delete(f"/v1/classes/{name}").status_code == 200
@@ -255,7 +256,7 @@ def test_a_change_says_its_own_state(start: Callable[..., Live]) -> None:
 def test_a_reader_does_not_move_the_state_of_a_change(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lists and pictures are read meanwhile, after another process has made a change of its own."""
+    """Lists and pictures are read in between, after a change by another process."""
     service = start(refresh=1000)
     service.learn("red")
     service.learn("green")
@@ -396,11 +397,11 @@ def test_photos_that_cannot_be_used_are_listed(service: Live) -> None:
 
 def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tiny_file: Path) -> None:
     names = ["C:\\fakepath\\red \x1b[31m1.jpg", "../../red-2.jpg", "blob"]
-    files = [("photos", (name, photo("red", number), "image/jpeg")) for number, name in enumerate(names)]
+    files = [("photos", (name, photo("named", number), "image/jpeg")) for number, name in enumerate(names)]
     assert service.client.post("/v1/classes/named/photos", files=files).status_code == 200
     listed = service.client.get("/v1/classes/named/photos").json()["photos"]
     assert [one["name"] for one in listed] == ["red [31m1.jpg", "red-2.jpg", None]
-    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("red", 1)))]).json()[
+    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("named", 1)))]).json()[
         "predictions"
     ]
     (near,) = said["why"]
@@ -414,7 +415,7 @@ def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tin
 
 
 def test_a_picture_is_read_alone(tmp_path: Path, tiny_file: Path) -> None:
-    """Neither the other pictures of the class nor the photos that are kept are read along."""
+    """Neither the other pictures of the class nor kept photos are read."""
     path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)
     with live(path) as service:
         service.learn("red", 3)
@@ -964,6 +965,9 @@ def test_the_rate_of_false_rejections_is_changed(start: Callable[..., Live]) -> 
     assert rejected == sorted(rejected)
     assert service.client.post("/v1/undo").json()["action"] == "set"
     assert service.client.get("/v1/model").json()["false_rejection"] == 0.05
-    for body in ({"false_rejection": 0}, {"false_rejection": "2%"}, {}, {"rate": 0.1}):
+    service.client.patch("/v1/model", json={"wrong_answers": 0.1})
+    assert service.client.get("/v1/model").json()["wrong_answers"] == 0.1
+    both = {"wrong_answers": 0.1, "false_rejection": 0.1}
+    for body in ({"false_rejection": 0}, {"false_rejection": "2%"}, {"wrong_answers": 1}, {}, {"rate": 0.1}, both):
         error(service.client.patch("/v1/model", json=body), 422, "invalid")
     error(service.client.get("/v1/rejection?rate=1"), 422, "invalid")

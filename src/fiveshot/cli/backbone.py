@@ -133,7 +133,7 @@ def export_file(
 @backbone.command("show")
 @options.with_home
 def show_file(
-    file: Annotated[Path, Argument(metavar="FILE", help="File of a network or an adapter.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="File of a network or an adapter, or a folder with one.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a file of a network or an adapter is.
@@ -151,7 +151,12 @@ def show_file(
             answer.say(f"{label:14}{text}")
 
 
-KINDS = {"onnx": "a graph that runs without torch", "weights": "weights", "adapter": "an adapter for it"}
+KINDS = {
+    "onnx": "a graph that runs without torch",
+    "weights": "weights",
+    "adapter": "an adapter for it",
+    "bundle": "a folder with a graph that runs without torch",
+}
 
 
 def _summary(file: BackboneFile) -> str:
@@ -174,7 +179,11 @@ def _details(file: BackboneFile) -> list[tuple[str, str]]:
             ("short side", f"{prepared.resize} px"),
             ("mean, std", f"{_numbers(prepared.mean)}; {_numbers(prepared.std)}"),
         ]
-    lines += [("adapter", file.adapter or "none"), ("weights hash", file.weights_hash)]
+    if file.reads:
+        lines.append(("read", file.reads))
+    if file.kind != "bundle":
+        lines.append(("adapter", file.adapter or "none"))
+    lines.append(("weights hash", file.weights_hash))
     return [*lines, ("license", file.license or "not known")] if file.kind != "adapter" else lines
 
 

@@ -951,7 +951,13 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    def set(self, *, false_rejection: float | None = None, names: bool | None = None) -> RejectedAt:
+    def set(
+        self,
+        *,
+        false_rejection: float | None = None,
+        names: bool | None = None,
+        wrong_answers: float | None = None,
+    ) -> RejectedAt:
         """Change settings. Nothing is learned again, and ``undo`` reverts it, except ``names=False``.
 
         Parameters
@@ -961,6 +967,8 @@ class Recognizer:
         names : bool, optional
             Whether photos that are learned from now on keep the names of their files. False also erases all names
             that were kept, which cannot be undone.
+        wrong_answers : float, optional
+            Share of the answers about photos of known classes that may be wrong. Less probable answers are unsure.
 
         Returns
         -------
@@ -970,7 +978,7 @@ class Recognizer:
         Raises
         ------
         InputError
-            If the rate is not a number between 0 and 1, or nothing is given.
+            If a rate is not a number between 0 and 1, or nothing is given.
         NotErasedError
             If the names are gone, but another process blocks the erasing of their traces.
 
@@ -985,7 +993,9 @@ class Recognizer:
         (0.02, 'set', 0.05)
         """
         with self.live.change() as change:
-            correction.set_options(change, false_rejection=false_rejection, names=names)
+            correction.set_options(
+                change, false_rejection=false_rejection, names=names, wrong_answers=wrong_answers
+            )
         return self.snapshot.rejected_at(self.snapshot.manifest.options.false_rejection)
 
     def show(self) -> ModelInfo:

@@ -77,7 +77,7 @@ def odd_photos() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def birds() -> dict[str, list[bytes]]:
-    """Three real photos of each of two birds; none where there are none."""
+    """Three real photos of each of two birds; empty if the photos are missing."""
     if not CUB.is_file():
         return {}
     with tarfile.open(CUB) as archive:
@@ -105,7 +105,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, birds: dict[str, list[bytes]
 
 
 def learn_stripes(recognizer: Recognizer, folder: Path) -> None:
-    """Teach three kinds of stripes, two of them in a group, and some that are none of these."""
+    """Teach three kinds of stripes, two of them in a group, and some of none of the classes."""
     for kind, name in enumerate(("wide/red <b>", "wide/blue", "narrow")):
         photos = [folder / f"{kind} {number}.png" for number in range(2)]
         for number, photo in enumerate(photos):
@@ -303,6 +303,34 @@ def test_a_single_class_has_no_percentage(browser: Any, tiny_file: Path, tmp_pat
         (found,) = ask(watched.page, {"new.png": encoded(drawing(1, 9), "PNG")}).values()
         watched.context.close()
     assert found["shown"].startswith("stripesNothing can be called unknown yet")
+
+
+@needs_browser
+def test_a_bundle_answers_the_same_in_the_browser(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
+    from bundles import make_bundles
+
+    bundle = make_bundles(tmp_path / "bundles", "dinov2")["dinov2"].folder
+    photos = {f"{width}.png": encoded(drawing(1, width, (width, 300)), "PNG") for width in (347, 389, 420)}
+    with Recognizer.create(tmp_path / "model", backbone=str(bundle)) as model:
+        learn_stripes(model, tmp_path)
+        export_web(model, tmp_path / "site")
+        wanted = predicted(model, photos, tmp_path)
+    said = json.loads((tmp_path / "site" / "model.json").read_text())["input"]
+    with hosted(tmp_path / "site") as url:
+        watched = Watched(browser)
+        watched.page.goto(url)
+        watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        for name, found in ask(watched.page, photos).items():
+            agrees(found, wanted[name])
+        placed = """async ([view, rounding]) => {
+            const { place } = await import("./pixels.js");
+            return [347, 389, 420].map((width) => place(view, 224, width, 300, rounding).left);
+        }"""
+        lefts = watched.page.evaluate(placed, [said["views"][0], said["rounding"]])
+        watched.context.close()
+    # transformers scales the short side to 256 and begins at the pixel below the exact corner
+    assert lefts == [(256 * width // 300 - 224) // 2 for width in (347, 389, 420)]
 
 
 @needs_browser

@@ -21,7 +21,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.features import Keep, PhotoVector, bad_photos, see_photos
 from fiveshot.recognizer.store.contents import file_sha256
-from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
+from fiveshot.recognizer.store.manifest import BackboneRecord, check_folder, read_manifest
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.storage import FilePath
 from fiveshot.work import Progress
@@ -72,7 +72,7 @@ def check_openable(
 ) -> None:
     """Refuse a folder that is not a model, or a model that needs missing libraries. Nothing is loaded."""
     check_folder(path)
-    record = Manifest.from_toml(read_manifest_file(path)).backbone
+    record = read_manifest(path).backbone
     if needs_torch(backbone_spec(record, weights=weights, device=device, runtime=runtime)):
         require_extra(*TORCH)
 
