@@ -1,4 +1,4 @@
-"""The default head with each of its ingredients off, on the embedded features, as a Markdown table.
+"""The default head with one part left out at a time, on the embedded features, as a Markdown table.
 
 python benchmarks/ablation_default.py                     # three seeds: some minutes on one core
 python benchmarks/ablation_default.py --seeds 0 --rows "default" "no posterior means"
@@ -58,7 +58,9 @@ def measured(parameters: dict[str, Any], pack: str, protocol: str, seeds: list[i
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), help="which rows; the first is compared with")
+    parser.add_argument(
+        "--rows", nargs="+", default=list(ROWS), help="which rows; the others are compared with the first"
+    )
     parser.add_argument("--sets", type=int, default=len(SETS), help="how many of the feature sets")
     options = parser.parse_args()
     sets = SETS[: options.sets]

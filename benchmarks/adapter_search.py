@@ -1,15 +1,16 @@
-"""Score tuning recipes on base classes played as new ones.
+"""Score tuning recipes on base classes that play new ones.
 
-Images are decoded once and stay on the device; every variant is then trained from scratch. The score uses training
-images of the base classes alone: in each fold some of them are left out of tuning, known from 5 shots each, and
-told apart from all base classes by nearest mean. No test image is read. make_packs.py tunes what was chosen.
+Images are decoded once and stay on the device; every variant is then trained from scratch. The score uses only
+training images of the base classes: in each fold some of these classes are left out of tuning, learned from 5
+shots each, and recognized among all base classes by nearest mean. No test image is read. make_packs.py tunes with
+the chosen recipe.
 
     python benchmarks/adapter_search.py --data DIR --variants variants.json --starts cub200/big,cub200/small
 
-DIR holds train.tar. A variant is {"name", "recipe": "ours", "set": {...}, "grid": {...}}:
-the values of "set" replace the recipe's, and every combination of the lists in "grid" is a variant of its own.
-"epochs": 0 is no adapter, "stop_after": k leaves the schedule after k epochs. "trains" is "adapters" unless given;
-"norms" trains the scales and shifts of all norms and all biases in their place, "both" trains both.
+DIR holds train.tar. A variant is {"name", "recipe": "ours", "set": {...}, "grid": {...}}: the values of "set"
+replace the recipe's, and every combination of the lists in "grid" is another variant. "epochs": 0 is no adapter,
+"stop_after": k stops after k epochs. "trains" is "adapters" unless given; "norms" trains the scales and shifts of
+all norms and all biases instead, "both" trains both.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from fiveshot.tuning.material import class_folds, fold_without, hold_out_rows
 class Variant:
     name: str
     recipe: TuneRecipe
-    epochs: int | None = None  # leave the schedule earlier; 0: no adapter
+    epochs: int | None = None  # stop earlier; 0: no adapter
     trains: str = "adapters"
 
 
@@ -73,7 +74,7 @@ def open_birds(folder: Path, *, test: bool) -> ImageDataset:
         return open_dataset("cub200", folder, seed=0)
     if test:
         raise SystemExit(f"no {folder / 'test.tar'}")
-    # Without a test split open_images holds some images out: here all of them are for training.
+    # Without a test split open_images holds some images out. Here all images are for training.
     found = open_images(folder, seed=0)
     images = found.train.images + found.test.images
     labels = np.concatenate([found.train.labels, found.test.labels])
@@ -92,7 +93,7 @@ def trained(material: Material, fold: Fold, variant: Variant) -> TuningRun:
 
 
 def with_norms(trainer: Trainer, *, adapters_too: bool) -> Trainer:
-    """Return a trainer that also trains the norms and biases of the network, or these alone."""
+    """Return a trainer that also trains the norms and biases of the network, or only these."""
     for name, module in trainer.network.model.named_modules():
         is_norm = "norm" in type(module).__name__.lower()
         for key, parameter in module.named_parameters(recurse=False):
@@ -139,7 +140,7 @@ def fold_scores(run: TuningRun, labels: np.ndarray, fold: Fold, *, draws: int, s
             rng=np.random.default_rng([seed, 5]),
         )
         scores |= {f"{kind}_new": score.new, f"{kind}_old": score.old or 0.0, f"{kind}_hm": score.harmonic}
-    # The measure of the model card: new classes among themselves, no base class as a rival.
+    # The measure of the model card: only new classes, without base classes.
     alone = few_shot_score(
         base,
         labels[fold.train],
@@ -173,7 +174,7 @@ def score(material: Material, rows: np.ndarray, variant: Variant, args: argparse
 
 
 class left_as_it_was:  # noqa: N801
-    """Take adapters out again afterwards, and put the weights back."""
+    """Remove adapters at the end, and restore the weights."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.model = backbone.model
@@ -211,11 +212,11 @@ def main() -> None:
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--workers", type=int)
     parser.add_argument(
-        "--shard", default="0/1", help="i/n: every n-th variant from the i-th, for several processes"
+        "--shard", default="0/1", help="i/n: every n-th variant from the i-th on, for several processes"
     )
     parser.add_argument("--no-graph", action="store_true")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--log", type=Path, help="also append one JSON object a line here")
+    parser.add_argument("--log", type=Path, help="also append one JSON object per line to this file")
     args = parser.parse_args()
     shard, shards = map(int, args.shard.split("/"))
     variants = read_variants(args.variants)[shard::shards]

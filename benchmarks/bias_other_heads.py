@@ -1,4 +1,4 @@
-"""What the correction of the default head does in the paper's other heads, on the embedded features.
+"""Use the default head's bias correction in the paper's other heads, on the embedded features.
 
 python benchmarks/bias_other_heads.py                                  # NCM and TEEN, FeCAM and C-FeCAM
 python benchmarks/bias_other_heads.py --heads c-ranpac --option mass --values samples balanced

@@ -1,8 +1,8 @@
 """Simulate how noise in a class mean changes distances and lengths (docs/explanation/default-head.md).
 
-Gaussian classes in 128 dimensions whose two covariances are known: B between class means, Σ within classes. The
-covariance in use is estimated from base classes and shrunk by the code of the default head, so the formulas are
-checked as they are used, with a matrix that is wrong.
+Gaussian classes in 128 dimensions have two known covariances: B between class means, Σ within classes. The head's
+covariance is estimated from base classes and shrunk by the code of the default head. So the formulas are checked
+as they are used, with an estimated matrix.
 
     python benchmarks/bias_simulation.py          # some seconds
 """
@@ -21,12 +21,12 @@ from fiveshot.heads import Prior, UnbiasedLDA
 D = 128
 SHOTS = (1, 2, 5, 10, 30)
 DRAWS = 20_000
-SEPARATION = 0.3  # of class means, beside the noise within classes: some are confused, at 0.7 none is
+SEPARATION = 0.3  # of class means, relative to the noise within classes: some classes are confused, at 0.7 none
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Roots of the two covariances: rows of standard normal numbers times a root have that covariance."""
+    """Roots of the two covariances: standard normal rows times a root have that covariance."""
 
     within: np.ndarray  # (D, D)
     between: np.ndarray  # (D, D)
@@ -44,7 +44,7 @@ def draw_truth(rng: np.random.Generator) -> Truth:
 
 
 def base_covariance(truth: Truth, classes: int, samples: int, rng: np.random.Generator) -> TiedCovariance:
-    """Estimate Σ from so many classes, as the default head does."""
+    """Estimate Σ from a number of classes, as the default head does."""
     X = rng.normal(size=(classes, samples, D)) @ truth.within
     X -= X.mean(axis=1, keepdims=True)
     rows = torch.from_numpy(X.reshape(-1, D))
@@ -76,7 +76,7 @@ def noises(truth: Truth, rng: np.random.Generator) -> None:
 
 
 def distances(truth: Truth, covariance: TiedCovariance, rng: np.random.Generator) -> None:
-    """Print what the noise of the mean adds to squared distances, beside d u / n."""
+    """Print what the noise of the mean adds to squared distances, and d u / n."""
     print("\n| n | distance to the true mean | to the mean of n | difference | d u / n |\n|---|---|---|---|---|")
     for n in SHOTS:
         e = whitened(rng.normal(size=(DRAWS, D)) @ truth.within, covariance)
@@ -87,7 +87,7 @@ def distances(truth: Truth, covariance: TiedCovariance, rng: np.random.Generator
 
 
 def scores(truth: Truth, covariance: TiedCovariance, rng: np.random.Generator) -> None:
-    """Print lengths of posterior means and scores of own samples, beside tr(K²B) and m(n)."""
+    """Print lengths of posterior means and scores of own samples, and tr(K²B) and m(n)."""
     print(
         "\n| n | length² of K x̄ | less u tr(K²)/n | tr(K²B) | own score, plain length | corrected | m(n) |"
         "\n|---|---|---|---|---|---|---|"
@@ -124,7 +124,7 @@ HEADS = {
 
 
 def errors(truth: Truth, rng: np.random.Generator, repeats: int) -> None:
-    """Print the accuracy on 60 classes of 30 samples and 60 of 5, and how many cross over."""
+    """Print the accuracy on 60 classes of 30 samples and 60 of 5, and how many cross to the other kind."""
     print("\n| head | 30-sample classes | 5-sample classes | 5 taken for 30 | 30 taken for 5 |")
     print("|---" * 5 + "|")
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in HEADS}

@@ -1,6 +1,6 @@
-"""What a cluster run costs: bytes moved, memory and time, from a few measured speeds.
+"""Estimate the cost of a cluster run (bytes moved, memory, time) from a few measured speeds.
 
-``scale.py`` checks it against runs and carries it on to larger clusters; nothing in the package depends on it.
+``scale.py`` checks the estimate against runs and extrapolates to larger clusters. The package does not use it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Workload:
-    """Images of classes, and the vectors they become."""
+    """The images, their classes and their vectors."""
 
     images: int
     classes: int
     width: int = 384
-    image_bytes: int = 110_000  # of an encoded photograph of 500 pixels
+    image_bytes: int = 110_000  # of an encoded photo of 500 pixels
 
     @property
     def vector_bytes(self) -> int:
@@ -27,7 +27,7 @@ class Workload:
         return FLOAT * self.width
 
     def statistics_bytes(self, covariance: str) -> int:
-        """Return the size of the finished statistics, with a covariance for each ``class`` or a ``tied`` one."""
+        """Return the size of the finished statistics, with one covariance for each ``class`` or a ``tied`` one."""
         of_class = self.vector_bytes + 16 + NAME_BYTES
         if covariance == "tied":
             return self.classes * of_class + 8 * self.width**2
@@ -39,15 +39,15 @@ class Workload:
 class Speeds:
     """Measured speeds of one worker of each stage, per second."""
 
-    forward: float  # images a GPU
-    decode: float  # images a core
-    reduce: float  # vectors a core
-    merge_bytes: float = 400e6  # bytes of statistics a core, read and merged
+    forward: float  # images on a GPU
+    decode: float  # images on a core
+    reduce: float  # vectors on a core
+    merge_bytes: float = 400e6  # bytes of statistics read and merged on a core
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Time and traffic of a run on a number of GPUs and cores; seconds of stages run side by side."""
+    """Time and traffic of a run on a number of GPUs and cores; in seconds; the stages run at the same time."""
 
     forward_seconds: float
     decode_seconds: float
@@ -67,7 +67,7 @@ class Cost:
 
     @property
     def bottleneck(self) -> str:
-        """Which of the two it is."""
+        """The slower stage."""
         return "GPUs" if self.seconds == self.forward_seconds else "cores"
 
 
@@ -104,10 +104,10 @@ def cost_of(
 
 
 def merged_bytes(work: Workload, covariance: str, *, group_bytes: int = 64 << 20, arity: int = 4) -> float:
-    """Return the bytes of all reductions that are merged, level by level of the tree.
+    """Return the bytes of all merged reductions, over the levels of the tree.
 
-    A reduction of n images in no particular order knows C (1 - (1 - 1/C)^n) of C classes, and is as large as
-    the statistics of so many images are: it stops growing once it knows all of them well.
+    A reduction of n images in no particular order has C (1 - (1 - 1/C)^n) of C classes. Its size is that of
+    the statistics of n images, which stops growing when all classes have many images.
     """
     images = max(1.0, group_bytes / work.vector_bytes)
     count, total = work.images / images, 0.0

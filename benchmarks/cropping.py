@@ -1,11 +1,11 @@
-"""What cutting out the bird is worth: CUB-200's own bounding boxes, five photos of each class, whole and cropped.
+"""Measure the gain of cropping photos to CUB-200's bounding boxes: five photos of each class, whole and cropped.
 
     python benchmarks/cropping.py CUB_200_2011 --draws 5
 
 The folder is the official archive, unpacked: images/, images.txt, image_class_labels.txt, train_test_split.txt and
-bounding_boxes.txt (another file of boxes may be named with --boxes). Every photo goes through the network once as
-a whole and once as its box. Each draw takes other five photos of each class of the training split; all test photos
-are recognized among all classes. Photos are never both: a model of whole photos is asked about whole photos.
+bounding_boxes.txt (--boxes names another file of boxes). The network sees every photo twice, whole and cropped.
+Each draw learns five other photos of each class from the training split and recognizes all test photos among all
+classes. A model of whole photos predicts whole photos, a model of cropped photos predicts cropped ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOTS = 5
 
 
 def read_columns(file: Path) -> dict[int, list[str]]:
-    """Return the values of a file of CUB by the number of their image."""
+    """Return the values of one of CUB's files by image number."""
     lines = (line.split() for line in file.read_text().splitlines() if line.strip())
     return {int(number): values for number, *values in lines}
 
@@ -53,7 +53,7 @@ def read_cub(folder: Path, boxes: Path, per_class: int) -> tuple[list[Photo], np
 
 
 def features(photos: Sequence[Photo]) -> np.ndarray:
-    """Return what the embedded backbone makes of photos; one that cannot be used ends the benchmark."""
+    """Return the features of the embedded backbone; an unusable photo ends the benchmark."""
     rows = []
     for part in see_photos(load_embedder(BackboneSpec()), photos):
         for one in part:
@@ -77,7 +77,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--boxes", type=Path, help="bounding_boxes.txt of the folder unless given")
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--per-class", type=int, default=10_000, help="photos of each class and split, at most")
+    parser.add_argument(
+        "--per-class", type=int, default=10_000, help="at most this many photos of each class and split"
+    )
     arguments = parser.parse_args()
     boxes = arguments.boxes or arguments.folder / "bounding_boxes.txt"
     photos, y, train = read_cub(arguments.folder, boxes, arguments.per_class)

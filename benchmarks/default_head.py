@@ -1,8 +1,8 @@
 """Compare the default head with other heads on the same draws: accuracy, or time and memory (--cost).
 
-Accuracies are means over the draws; in brackets is what the default head has more, draw by draw, with its 95 %
-interval (Student's paired t). Heads with random features have their own number of them: C-RanPAC the paper's
-10,000, KLDA its paper's 5,000. Finished runs are kept in ``--out``, and the same command goes on from there.
+Accuracies are means over the draws; the brackets have the lead of the default head over the same draws, with its
+95 % interval (Student's paired t). Each head has its paper's number of random features: C-RanPAC 10,000, KLDA
+5,000. Finished runs are kept in ``--out``; the same command continues from there.
 
     python benchmarks/default_head.py cub200/big=embedded:cub200 cub200/small=embedded:cub200
     python benchmarks/default_head.py cub200/big=embedded:cub200-big --heads joint-ridge,knn --workers 2
@@ -35,7 +35,7 @@ SHOWN = ("mean A_HM", "A_last", "A_inc")
 
 @dataclass(frozen=True)
 class Setting:
-    """Features under a protocol."""
+    """Features and a protocol."""
 
     protocol: str
     source: str
@@ -70,7 +70,7 @@ def _more(name: str, difference: PairedDifference) -> str:
 
 
 def compare(settings: Sequence[Setting], options: argparse.Namespace) -> Iterator[str]:
-    """Run everything, and yield the table of each setting as soon as its runs are there."""
+    """Run everything, and yield the table of each setting when its runs are finished."""
     jobs = {setting: setting.jobs(options) for setting in settings}
     found: dict[Job, RunRecord] = {}
     waiting = list(settings)
@@ -85,7 +85,7 @@ def compare(settings: Sequence[Setting], options: argparse.Namespace) -> Iterato
 
 
 def play(head: FewShotHead, setting: Setting) -> tuple[float, float]:
-    """Return the seconds that all sessions take, and the MiB by which the process grew."""
+    """Return the seconds of all sessions, and the growth of the process in MiB."""
     features = open_features(setting.source)
     steps = sessions(get_protocol(setting.protocol), features.train_y, features.test_y, features.class_names)
     test = torch.from_numpy(np.asarray(features.test_x, dtype=np.float32))
@@ -104,22 +104,22 @@ def _measured(
 ) -> None:
     torch.set_num_threads(threads)
     open_features(setting.source)
-    make_head("ncm").fit(torch.randn(20, 8), np.arange(20) % 4)  # what a first call loads is not the head's
+    make_head("ncm").fit(torch.randn(20, 8), np.arange(20) % 4)  # a first call loads libraries, which do not count
     head = make_head(name, **own)
     results.put((*play(head, setting), _stored(head)))
 
 
 def _stored(head: FewShotHead) -> float:
-    """Return the MiB that the head holds after the last session, as written to a file."""
+    """Return the size of the saved head after the last session, in MiB."""
     with tempfile.TemporaryDirectory() as folder:
         save_head(head, Path(folder) / "head.safetensors")
         return (Path(folder) / "head.safetensors").stat().st_size / 2**20
 
 
 def cost(setting: Setting, threads: int, projections: int) -> str:
-    """Return a line for each head, with the ratios of C-RanPAC's figures to its own.
+    """Return a line for each head, with the ratios of C-RanPAC's figures to its figures.
 
-    Each runs in a process of its own, one after the other; NCM shows what the data themselves take.
+    Each head runs in its own process, one at a time. NCM shows the cost of the data.
     """
     found = {}
     context = multiprocessing.get_context("spawn")
@@ -146,10 +146,12 @@ def main() -> None:
     parser.add_argument("--heads", default="c-ranpac", help="beside the default head, separated by commas")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", help="cuda, for example")
-    parser.add_argument("--projections", type=int, help="random features of all heads that have some")
+    parser.add_argument("--projections", type=int, help="number of random features, for all heads that use them")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="where finished runs are kept")
-    parser.add_argument("--cost", action="store_true", help="time and memory of one run instead of accuracy")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for finished runs")
+    parser.add_argument(
+        "--cost", action="store_true", help="compare time and memory of one run instead of accuracy"
+    )
     parser.add_argument("--threads", type=int, default=2, help="for --cost")
     options = parser.parse_args()
     settings = [Setting(*text.split("=", 1)) for text in options.sets]
@@ -157,7 +159,7 @@ def main() -> None:
         for table in compare(settings, options):
             print(table, flush=True)
         return
-    print("| protocol | head | time | ratio | peak above the start | ratio | kept at the end | ratio |")
+    print("| protocol | head | time | ratio | peak memory above the start | ratio | kept at the end | ratio |")
     print("|---" * 8 + "|")
     for setting in settings:
         print(cost(setting, options.threads, options.projections or 10_000), flush=True)

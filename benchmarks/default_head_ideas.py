@@ -1,8 +1,9 @@
-"""Changes of the default head, judged on base classes alone: episodes inside the base session, no test image.
+"""Score changes of the default head on base classes only: episodes inside the base session, no test image.
 
-Half of the base classes are known from five samples, 30 % of every class are asked about. Every change is scored
-at its own best offset (any of them shifts the balance between old and new classes), in percent: A_HM and accuracy,
-and the change of their mean against the head without random features, with its 95 % interval over the episodes.
+Half of the base classes are learned from five samples; 30 % of every class are test samples. Every change shifts
+the balance between old and new classes, so each is scored at its best offset. Figures are in percent: A_HM,
+accuracy, and the change of their mean against the head without random features, with its 95 % interval over the
+episodes.
 
     python benchmarks/default_head_ideas.py cub200/big=embedded:cub200 cub200/small=embedded:cub200-small
 """
@@ -42,7 +43,7 @@ Scored = tuple[Matrix, Matrix]  # scores, (n, n_classes), and gaps, (n_classes,)
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """An episode in the coordinates in which Σ is the sphere."""
+    """An episode in whitened coordinates."""
 
     episode: Episode
     embedding: Embedding
@@ -73,13 +74,13 @@ class Played:
 
     @cached_property
     def noise(self) -> Matrix:
-        """The variance of a sample per direction, for each class."""
+        """The variance per direction of the samples of each class."""
         covariance = self.model.shared.covariance
         return np.where(self.episode.new, covariance.new_noise, covariance.noise).astype(np.float32)
 
     @cached_property
     def spread(self) -> Matrix:
-        """That of each class by its own samples, over the mean of its kind: base or new."""
+        """The variance of each class relative to the mean of its kind, base or new."""
         found = []
         for summary in self.episode.memory.statistics.summaries:
             rows = self.model.shared.covariance.whiten(np.array(summary.factor, dtype=np.float32))
@@ -88,7 +89,7 @@ class Played:
         return np.where(new, raw / raw[new].mean(), raw / raw[~new].mean())
 
     def scored(self, guess: Matrix, kept: Matrix, noise: Matrix, *, gaps: Matrix | None = None) -> Scored:
-        """Return scores by guesses of the means; ``kept`` is tr K² of each class."""
+        """Return scores for estimated means; ``kept`` is tr K² of each class."""
         shared = self.model.shared
         squared = (guess**2).sum(axis=1)
         length = np.sqrt(np.maximum(squared - PRIOR.bias * kept * noise, 0.02 * squared.mean()))
@@ -110,21 +111,21 @@ class Played:
 
 
 def as_is(played: Played) -> Scored:
-    """The head as it is, in the space of the features alone."""
+    """The head without changes, in the space of the features only."""
     noise = played.noise / played.counts
     guess, kept, gaps = played.posterior(played.means, noise)
     return played.scored(guess, kept, noise, gaps=gaps)
 
 
 def conditioned(played: Played, *, nearest: int, local: float, share: float) -> Scored:
-    """A new class's mean is N(s m, B_c): mean and covariance of the nearest base classes, B beside them.
+    """The mean of a new class is N(s m, B_c), from the mean and covariance of the nearest base classes and from B.
 
     B_c = local · L + (1 − local) · B; L is the covariance of the ``nearest`` base means, scaled to B's trace.
     """
     spectrum, new = played.model.shared.spectrum, played.episode.new
     noise = played.noise / played.counts
     guess, kept, gaps = played.posterior(played.means, noise)
-    along = played.means @ spectrum.directions  # (C, r): base means lie in these directions
+    along = played.means @ spectrum.directions  # (C, r): the directions of the base means
     base = np.flatnonzero(~new)
     left = played.means.shape[1] - len(spectrum.variances)
     rest = PRIOR.strength * (1 - local) * spectrum.rest
@@ -145,7 +146,7 @@ def conditioned(played: Played, *, nearest: int, local: float, share: float) -> 
 
 
 def heteroscedastic(played: Played, *, share: float, scaled: float) -> Scored:
-    """The noise of a class follows its own samples by a share; its scores are divided by a power of it."""
+    """A share of a class's noise comes from its own samples; its scores are divided by a power of the noise."""
     own = 1 - share + share * played.spread
     noise = played.noise * own / played.counts
     guess, kept, gaps = played.posterior(played.means, noise)
@@ -154,7 +155,7 @@ def heteroscedastic(played: Played, *, share: float, scaled: float) -> Scored:
 
 
 def transduced(played: Played, *, weight: float, rounds: int) -> Scored:
-    """Samples that are asked about move the means of the classes they are taken for, as in a mixture model."""
+    """The test samples move the means of their predicted classes, as in a mixture model."""
     means, counts = played.means, played.counts
     scores, gaps = as_is(played)
     for _ in range(rounds):
@@ -189,7 +190,7 @@ RANDOM = {"random features: 1,000": (1000, 1), "two draws of 700": (700, 2), "th
 
 
 def seen(X: Matrix, y: NDArray[Any], episodes: int) -> Iterator[tuple[Episode, dict[str, Scored]]]:
-    """Yield episodes with what each change says."""
+    """Yield episodes with the scores of each change."""
     plain = make_embedding(X.mean(axis=0), 0, seed=0, shortened=False)
     unit, wide = plain(X), len(X) - len(np.unique(y)) > 1000
     for episode in play_episodes(unit, y, shots=5, episodes=episodes, seed=0):
@@ -201,7 +202,7 @@ def seen(X: Matrix, y: NDArray[Any], episodes: int) -> Iterator[tuple[Episode, d
 
 
 def blended(episode: Episode, plain: Scored, unit: Matrix, y: NDArray[Any], width: int, draws: int) -> Scored:
-    """Return 0.6 of the scores and 0.4 of those of random features, over several draws of these."""
+    """Return 0.6 of the scores plus 0.4 of the scores of random features, averaged over several draws."""
     scores, gaps = 0.6 * plain[0], 0.6 * plain[1]
     for seed in range(draws):
         drawn = random_features(unit.shape[1], width, seed=seed, like=unit)
@@ -216,7 +217,7 @@ def blended(episode: Episode, plain: Scored, unit: Matrix, y: NDArray[Any], widt
 
 
 def curves(episode: Episode, scored: Scored) -> NDArray[np.float64]:
-    """Return A_HM and accuracy for every offset, (2, offsets), over a third and all of the new classes."""
+    """Return A_HM and accuracy for every offset, (2, offsets), with a third and with all of the new classes."""
     found = []
     for depth in DEPTHS:
         kept = np.flatnonzero(known_at(episode.new, depth))

@@ -1,11 +1,12 @@
 """Compare extraction from JPEG files with the forward pass alone, in one run.
 
-JPEGs of 500 px, about 100 kB each, are written into a temporary folder: CUB-200 photographs where they lie beside
-the checkout, else seeded drawings; both with noise, because enlarged or drawn pictures are too easy to decode.
-Then, in turns, so that a busy machine is as unfair to one as to the other: the forward pass alone, the extraction,
-and the plain loop that most code has (decode a batch, pass it on, in eager PyTorch).
+JPEGs of 500 px, about 100 kB each, are written into a temporary folder: photos of a tar archive (``--photos``),
+else seeded drawings. Noise is added, because enlarged or drawn pictures are too easy to decode. Then three things
+run in turns, so that a busy machine slows all of them: the forward pass alone, the extraction, and the plain loop
+of most code (decode a batch, run the network, in eager PyTorch).
 
-    python benchmarks/extraction.py                        # the embedded network, every runtime that is there
+    python benchmarks/extraction.py                        # the embedded network, every installed runtime
+    python benchmarks/extraction.py --photos cub200/test.tar
     python benchmarks/extraction.py --runtimes onnx --images 120 --rounds 9
     python benchmarks/extraction.py --device cuda --repeat 40
 """
@@ -38,15 +39,14 @@ from fiveshot.backbones import (
 from fiveshot.data import FileSource, ImageDataset, ImageSource, ImageSplit, decode
 from fiveshot.features import ExtractionSettings, bare_rate, extract
 
-PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200" / "test.tar"
 LONG_SIDE = 500
 
 T = TypeVar("T")
-Shares = tuple[float, float]  # of the bare rate: by the clock, and for the same core time
+Shares = tuple[float, float]  # relative to the bare rate: by the clock, and for the same core time
 
 
-def photographs() -> Iterator[Image.Image]:
-    with tarfile.open(PHOTOGRAPHS) as tar:
+def photographs(archive: Path) -> Iterator[Image.Image]:
+    with tarfile.open(archive) as tar:
         for member in (m for m in tar if m.isfile()):
             yield Image.open(io.BytesIO(tar.extractfile(member).read())).convert("RGB")
 
@@ -62,9 +62,9 @@ def drawings(rng: np.random.Generator) -> Iterator[Image.Image]:
         yield image
 
 
-def write_jpegs(folder: Path, count: int) -> list[FileSource]:
+def write_jpegs(folder: Path, count: int, archive: Path | None) -> list[FileSource]:
     rng = np.random.default_rng(0)
-    images = photographs() if PHOTOGRAPHS.is_file() else drawings(rng)
+    images = photographs(archive) if archive else drawings(rng)
     sources = []
     for number, image in zip(range(count), images, strict=False):
         scale = LONG_SIDE / max(image.size)
@@ -104,7 +104,7 @@ def runners(options: argparse.Namespace) -> dict[str, Embedder]:
 
 
 def timed(function: Callable[[], T]) -> tuple[T, float]:
-    """Return a result and how many cores were busy with it: on a shared machine not all are ours."""
+    """Return a result and the number of cores it used; other programs may use the rest."""
     cpu, wall = time.process_time(), time.perf_counter()
     result = function()
     return result, (time.process_time() - cpu) / (time.perf_counter() - wall)
@@ -128,10 +128,11 @@ def measure(name: str, runner: Embedder, data: ImageDataset, folder: Path, optio
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--photos", type=Path, metavar="TAR", help="photos to use instead of drawings")
     parser.add_argument("--images", type=int, default=300)
-    parser.add_argument("--repeat", type=int, default=1, help="each file is extracted so many times")
+    parser.add_argument("--repeat", type=int, default=1, help="number of times that each file is extracted")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each bare measurement")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds of each bare measurement")
     parser.add_argument("--backbone", default=DEFAULT)
     parser.add_argument("--weights")
     parser.add_argument("--device", default="auto")
@@ -141,8 +142,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        data = as_dataset(write_jpegs(folder, options.images), options.repeat)
-        origin = "CUB-200 photographs" if PHOTOGRAPHS.is_file() else "drawings"
+        data = as_dataset(write_jpegs(folder, options.images, options.photos), options.repeat)
+        origin = options.photos.name if options.photos else "drawings"
         print(f"{len(data.train)} JPEGs of {LONG_SIDE} px ({origin}), {default_workers()} cores")
         print(f"{options.backbone}\n")
         chosen = runners(options)

@@ -1,4 +1,4 @@
-"""Two extremes: a model of very many classes, and the time that a wrong token takes to be refused.
+"""Measure two extremes: a model with very many classes, and the time to reject a wrong token.
 
 It prints tables in Markdown.
 
@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 
 
 def timed(what: str, action: Callable[[], Result]) -> Result:
-    """Do something, and print what it took of a processor and the most memory that this process has had."""
-    began = time.process_time()  # which other programs on the machine do not change
+    """Call something, and print its processor time and the peak memory of the process."""
+    began = time.process_time()  # independent of other programs on the machine
     result = action()
     seconds = time.process_time() - began
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -43,13 +43,13 @@ def timed(what: str, action: Callable[[], Result]) -> Result:
 
 
 def many_classes(path: Path, count: int) -> None:
-    """Make a model of so many classes, of two photos each, and use it in every way."""
+    """Make a model of many classes with two photos each, and use it in every way."""
     rng = np.random.default_rng(0)
     print(f"| {count:,} classes of two photos | processor time | most memory so far |\n|---|---|---|")
     with Recognizer.create(path) as model:
         width = model.snapshot.contents.width
 
-        def store() -> None:  # in one change, and without the reports, each of which looks at all classes
+        def store() -> None:  # in one change, and without the reports, which compare with all classes
             with model.live.change() as change:
                 for number in range(count):
                     rows = rng.normal(size=(2, width)).astype(np.float32)
@@ -73,7 +73,7 @@ def many_classes(path: Path, count: int) -> None:
 
 
 def token_times(path: Path, requests: int) -> None:
-    """Ask with tokens that are wrong from the first, the middle or the last character on, in turns."""
+    """Send tokens that are wrong from the first, the middle or the last character on, in turns."""
     Recognizer.create(path).close()
     settings = Settings(port=0, token=TOKEN, limits=RequestLimits(rate=1e6))
     wrong = {
@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=("classes", "token"), default=("classes", "token"))
     parser.add_argument("--classes", type=int, default=100_000)
-    parser.add_argument("--requests", type=int, default=2000, help="of each kind of token")
+    parser.add_argument("--requests", type=int, default=2000, help="requests with each kind of token")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if "classes" in given.parts:

@@ -1,13 +1,13 @@
-"""Score ideas for first-task tuning on small starts that are drawn from the base classes of cub200/big.
+"""Score ideas for first-task tuning on small starts drawn from the base classes of cub200/big.
 
     python benchmarks/first_task_ideas.py --data DIR    # one GPU
 
 DIR holds train.tar of CUB-200 (short side 160 px). In each split 20 of the 100 base classes play the base of a
-small start, and the other 80 come with 5 shots each, two draws. Five photographs of each base class are held out
-of tuning. They and all photographs of new classes that are not shots are asked about, by the default head on two
-views. No test photograph is read. The table has the change against the network without an adapter, in points: the
-harmonic mean of the accuracies on base and new classes with its standard error over splits, and the accuracy on
-new classes; with the adapter's output as trained, and halved.
+small start, and the other 80 are learned from 5 shots each, in two draws. Five photos of each base class are held
+out of tuning. The default head predicts these and all photos of new classes that are not shots, with two views. No
+test photo is read. The table has the change against the network without an adapter, in points: the harmonic mean
+of the accuracies on base and new classes with its standard error over splits, and the accuracy on new classes;
+with the adapter's output as trained, and halved.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from fiveshot.backbones.backbone import normalize_tensor, read_features
 from fiveshot.benchmark import get_protocol
 from fiveshot.heads import make_head
 
-SIDE = 256  # pixels of the squeezed photographs that crops are cut from
+SIDE = 256  # pixels of the squeezed photos that are cropped
 HELD_OUT, SHOTS, DRAWS, BASE = 5, 5, 2, 20
 
 
 @dataclass(frozen=True)
 class Idea:
-    """How to train; the defaults are `ours` before the classifier began at the class means."""
+    """How to train; the defaults are the recipe `ours` before its classifier started from the class means."""
 
     lr: float = 1e-3
     epochs: int = 20
@@ -58,15 +58,15 @@ class Idea:
     crop: float = 0.08  # least share of the area
     whole: float = 0.25
     start: str = "random"  # of the classifier: or "means", of each class
-    centered: bool = False  # features less their mean before training
-    whitened: bool = False  # features in which classes of the plain network vary alike in all directions
-    frozen: bool = False  # the classifier stays where it starts
+    centered: bool = False  # subtract the mean of the features before training
+    whitened: bool = False  # whiten by the covariance within classes of the plain network
+    frozen: bool = False  # the classifier is not trained
     near_plain: float = 0.0  # weight of 1 - cos(feature, feature of the plain network)
     near_relations: float = 0.0  # weight of changes in the cosines between the images of a batch
     mix: float = 0.0  # of mixup's beta distribution
     cut: float = 0.0  # of CutMix's
     contrast: float = 0.0  # share of the supervised contrastive loss
-    turned: bool = False  # quarter turns are classes of their own
+    turned: bool = False  # photos turned by a quarter are other classes
 
 
 _CROP = Idea(crop=0.35)
@@ -163,7 +163,7 @@ def load_photo(data: bytes, preprocessing: Preprocessing) -> tuple[np.ndarray, n
 def play(
     backbone: Backbone, photos: Photos, names: list[str], split: int, pool: ProcessPoolExecutor
 ) -> list[tuple[tuple[str, float], tuple[float, float]]]:
-    """Return what each idea gains on one small start: harmonic mean, and accuracy on new classes."""
+    """Return the gain of each idea on one small start: harmonic mean, and accuracy on new classes."""
     rng = np.random.default_rng([7, split])
     base = rng.permutation(np.unique(photos.labels))[:BASE]
     rows = {name: rng.permutation(np.flatnonzero(photos.labels == name)) for name in base}
@@ -256,7 +256,7 @@ def tune(
 
 
 class Space:
-    """Where features and the weights of the temporary classifier are compared."""
+    """The space in which features and the weights of the temporary classifier are compared."""
 
     def __init__(self, plain: Tensor, labels: Tensor, idea: Idea, drawn: torch.Generator) -> None:
         self.idea = idea
@@ -345,7 +345,7 @@ def crops(squeezed: Tensor, ratios: Tensor, idea: Idea, backbone: Backbone, draw
 def mixed(
     images: Tensor, labels: Tensor, idea: Idea, seed: tuple[int, int], drawn: torch.Generator
 ) -> tuple[Tensor, Tensor, float]:
-    """Return images mixed with others of the batch, the labels of these, and the share of the first."""
+    """Return images mixed with others of the batch, the labels of the others, and the share of the first."""
     if not idea.mix and not idea.cut:
         return images, labels, 1.0
     order = torch.randperm(len(images), generator=drawn, device=images.device)

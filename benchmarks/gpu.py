@@ -1,14 +1,14 @@
-"""What a GPU reaches of its own pace: the forward pass, extraction from files and from an array, the tuning step.
+"""Measure how much of its own speed a GPU reaches: forward pass, extraction, and tuning step.
 
     python benchmarks/gpu.py                       # all rows, on a CUDA device
     python benchmarks/gpu.py --only files arrays   # some of them
-    python benchmarks/gpu.py --check               # exit with 1 where a figure misses what must hold
+    python benchmarks/gpu.py --check               # exit with 1 if a figure misses its limit
 
 The forward pass and the tuning step are those of ViT-B/16 with random weights at 224 px, compiled; their share of
-the matrix rate counts the operations of the plain network, as PyTorch counts them, and the rate of a product of
-two bf16 matrices of 8,192 rows in the same run. Extraction is that of the embedded network with its two views,
-beside the network alone on pixels that lie on the device, in turns; photos are decoded on the cores, so that these
-decide it, and no share must hold.
+the matrix rate is the number of operations of the plain network, as PyTorch counts them, relative to a product of
+two bf16 matrices of 8,192 rows in the same run. Extraction uses the embedded network with two views; it runs in
+turns with the network alone on pixels on the device. CPU cores decode the photos and limit the speed, so
+extraction has no limit to meet.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def forward(options: argparse.Namespace) -> list[Ratio]:
 
 
 def shares(name: str, data: ImageDataset, options: argparse.Namespace) -> None:
-    """Print how fast images become features on file, beside the network alone."""
+    """Print the speed of extraction into a file, and of the network alone."""
     embedder = load_embedder(BackboneSpec(device="cuda", precision="bf16"))
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(options.rounds + 1):
@@ -104,14 +104,14 @@ RATIOS: dict[str, Callable[[argparse.Namespace], list[Ratio]]] = {"forward": for
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=[*PRINTED, *RATIOS], default=[*PRINTED, *RATIOS])
-    parser.add_argument("--images", type=int, default=48_000, help="that are extracted in a round")
-    parser.add_argument("--rounds", type=int, default=3, help="after one that does not count")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each bare measurement")
+    parser.add_argument("--images", type=int, default=48_000, help="images extracted in a round")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, after one that does not count")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each bare measurement")
     parser.add_argument("--steps", type=int, default=40, help="of tuning")
     add_check(parser)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("this benchmark wants a CUDA device")
+        sys.exit("this benchmark needs a CUDA device")
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}", flush=True)
     for name in PRINTED:
         if name in options.only:

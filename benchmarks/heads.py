@@ -1,12 +1,12 @@
 """Compare time and memory of every head with a plain version of the published procedure, in one run.
 
 CUB-200 big start on synthetic 768-d features: 100 base classes × 30, ten sessions of 10 classes × 5 shots, 5,794
-test vectors scored after every session. Each measurement is a process of its own, so that peak memory is its own;
-ours imports no torch. Heads are in the published flavor, which is what is transcribed; --flavor paper takes that
-of the text, whose new classes borrow from all base classes and not from the most similar one alone.
+test vectors scored after every session. Each measurement runs in its own process, so that its peak memory can be
+measured; ours imports no torch. Heads have the published flavor, like the transcription. With --flavor paper new
+classes borrow from all base classes, not only from the most similar one.
 
     python benchmarks/heads.py                      # all heads; FeCAM's transcription on 4 classes, scaled up
-    python benchmarks/heads.py --full --heads c-fecam   # nothing scaled: takes several minutes
+    python benchmarks/heads.py --full --heads c-fecam   # nothing scaled; several minutes
     python benchmarks/heads.py --heads c-ranpac "c-ranpac, closed form" --check
     python benchmarks/heads.py --heads c-ranpac --one-thread --sessions 2   # for a busy machine
 """
@@ -33,10 +33,10 @@ from fiveshot.heads import make_head
 from fiveshot.work import one_thread
 
 N_CLASSES, N_BASE, INCREMENT, SHOTS, N_TEST, SESSIONS = 200, 100, 10, 5, 5794, 10
-CLOSED = "c-ranpac, closed form"  # its Gram matrices, beside the same transcription, which draws samples
+CLOSED = "c-ranpac, closed form"  # compared with the same transcription, which draws samples
 TRANSCRIBED = ("c-ranpac", CLOSED, "c-fecam", "ncm", "teen", "fecam", "ranpac")
-FASTER, PEAK_MB = 4.0, 1200.0  # what must hold for C-RanPAC in closed form
-PUBLISHED_CLASSES = 4  # classes per evaluation on which FeCAM's transcription is timed, unless --full
+FASTER, PEAK_MB = 4.0, 1200.0  # limits for C-RanPAC in closed form
+PUBLISHED_CLASSES = 4  # classes per evaluation in the timing of FeCAM's transcription, unless --full
 
 
 def protocol(seed: int = 0) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:
@@ -88,9 +88,9 @@ def theirs(name: str, width: int, classes: int | None) -> Iterator[np.ndarray]:
 
 
 def measure(side: str, name: str, arguments: argparse.Namespace) -> dict[str, float]:
-    """Run one side of the comparison in this process and return what it cost.
+    """Run one side of the comparison in this process and return its cost.
 
-    Sessions that are left out are taken to cost what the last one did.
+    Each session that is left out counts as much as the last one.
     """
     partial = side == "published" and name in ("fecam", "c-fecam") and not arguments.full
     classes = PUBLISHED_CLASSES if partial else None
@@ -121,9 +121,9 @@ def multiply_rate(side: int) -> float:
 
 
 def ridge_flops(width: int, sampled: bool) -> float:
-    """Multiplications and additions a ridge head cannot avoid: mapping, symmetric sums, one Cholesky a session."""
+    """The operations that a ridge head cannot avoid: mapping, symmetric sums, one Cholesky factor per session."""
     n_base, n_new = N_BASE * 30, (N_CLASSES - N_BASE) * (800 if sampled else SHOTS)
-    mapping = 2.0 * 768 * width * (n_base + N_TEST)  # of samples through their factors it is little
+    mapping = 2.0 * 768 * width * (n_base + N_TEST)  # for samples in factored form it is little
     if not sampled:
         return mapping + (1 + SESSIONS) * (n_base**2 * width * 2.0 + n_base**3 / 3)
     return mapping + (n_base + n_new) * width**2 + SESSIONS * width**3 / 3
@@ -143,13 +143,11 @@ def main() -> None:
     parser.add_argument("--heads", nargs="+", default=list(TRANSCRIBED), choices=[*TRANSCRIBED, "ranpac*"])
     parser.add_argument("--width", type=int, default=10_000, help="random features of the ridge heads")
     parser.add_argument("--full", action="store_true", help="time all of FeCAM's transcription")
-    parser.add_argument(
-        "--side", type=int, default=4096, help="of the matrices that the multiply rate is taken of"
-    )
+    parser.add_argument("--side", type=int, default=4096, help="rows of the matrices for the multiply rate")
     parser.add_argument("--flavor", choices=["published", "paper"], default="published", help="of our heads")
     parser.add_argument("--one-thread", action="store_true", help="count processor seconds of one thread")
     parser.add_argument(
-        "--sessions", type=int, default=SESSIONS, help="play so many; the rest as the last of them"
+        "--sessions", type=int, default=SESSIONS, help="run this many sessions; the others count like the last"
     )
     add_check(parser)
     parser.add_argument("--child", choices=["ours", "published"], help=argparse.SUPPRESS)

@@ -1,17 +1,18 @@
-"""How many more photos get an answer when a group of species is one: at the same error rate, on CUB-200.
+"""Measure how many more photos are answered if groups of species are answers, at the same error rate, on CUB-200.
 
     python benchmarks/levels.py
     python benchmarks/levels.py --unlearned
 
 The group of a species is the last word of its name (albatross, sparrow, ...). For each seed, five photos of each
 of the 200 species are learned, or with a base all photos of the 100 base classes of cub200/big and five of each
-other species. An answer is given where its probability reaches a threshold: of the species alone, or of the
-narrowest level that reaches it, as ``predict`` answers with ``sure``. Both thresholds are set on one half of the
-test photos, as low as the error rate allows (the share of wrong answers); every figure is of the other half.
+other species. A photo is answered if a probability reaches a threshold: that of the species, or that of the
+narrowest level, as in ``predict`` with ``sure``. Both thresholds are set on half of the test photos, as low as the
+error rate allows (the share of wrong answers). All figures are for the other half.
 
 With ``--unlearned``, 100 species are drawn and learned from five photos each, without a base, and test photos of
-the others are looked at: whether familiarity tells species of known groups from those of other groups (the area
-under the ROC curve; 0.5 is a coin), and how often a group that is answered for the former at 0.8 is right.
+the other species are predicted. The figures are the area under the ROC curve of familiarity for species of known
+groups against those of other groups (0.5 is chance), and how often a group answered at 0.8 is right for the
+former.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def answers(chains: list[tuple[Candidate, ...]], true: NDArray[np.str_], thresho
 
 
 def lowest_threshold(chains: list[tuple[Candidate, ...]], true: NDArray[np.str_], rate: float) -> float:
-    """Return the lowest of 200 thresholds at which no more than this share of the answers is wrong."""
+    """Return the lowest of 200 thresholds at which at most this share of the answers is wrong."""
     tried = np.linspace(0.005, 1, 200)
     return next((float(one) for one in tried if answers(chains, true, float(one)).error <= rate), 1.0)
 
@@ -150,9 +151,11 @@ def print_unlearned(features: FeatureSet, name: str, seeds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", default="cub200", help="an embedded set of features")
-    parser.add_argument("--rates", type=float, nargs="+", default=[0.05, 0.1], help="shares of wrong answers")
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=[0.05, 0.1], help="allowed shares of wrong answers"
+    )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--unlearned", action="store_true", help="look at species that were not learned")
+    parser.add_argument("--unlearned", action="store_true", help="predict species that were not learned")
     options = parser.parse_args()
     features = embedded_features(options.features)
     if options.unlearned:

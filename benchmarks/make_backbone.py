@@ -1,10 +1,10 @@
-"""Make the weights and the graphs of the embedded backbone from the network that they come from.
+"""Make the weights and the graphs of the embedded backbone from the original network.
 
     python benchmarks/make_backbone.py WEIGHTS.safetensors
 
 WEIGHTS.safetensors has the tensors of timm's `tiny_vit_5m_224` without classifier, in float32. They are stored in
-half precision. MODEL_CARD.md beside them says where they are from. The script prints how far the features of
-random images move by the rounding, and writes the graphs again.
+half precision. MODEL_CARD.md in the same folder names their source. The script prints how much rounding changes
+the features of random images, and writes the graphs again.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Tune the embedded adapters, extract the embedded feature packs, and print what adapters and views are worth.
+"""Tune the embedded adapters, extract the embedded feature packs, and print the gain of adapters and views.
 
     python benchmarks/make_packs.py --data DIR --list images.txt --vit VIT.safetensors --save OUT   # one GPU
 
 DIR holds train.tar and test.tar of CUB-200 (short side 160 px); rows get the order and the names of the official
-list. Adapters are tuned on training photographs of the base classes of a protocol alone: for the embedded network
-by the recipe `ours` (docs/how-to/backbone.md says how it was chosen), for ViT-Ti/16 by the paper's.
-VIT.safetensors has the weights of timm's vit_tiny_patch16_224.augreg_in21k_ft_in1k, which do not come with the
-package. Features are float32. Each photo is decoded once, to the four views of `fiveshot.data.reduction.VIEWS`, of
-which one, two or four are averaged. The packs hold two for the embedded network, its default, and one for
-ViT-Ti/16 (as in the paper). The table has the default head, five draws, on the test photographs.
+list. Adapters are tuned only on training photos of the base classes of a protocol: for the embedded network by the
+recipe `ours` (docs/how-to/backbone.md says how it was chosen), for ViT-Ti/16 by the paper's. VIT.safetensors has
+the weights of timm's vit_tiny_patch16_224.augreg_in21k_ft_in1k, which the package does not contain. Features are
+float32. Each photo is decoded once, to the four views of `fiveshot.data.VIEWS`; one, two or four of them are
+averaged. The packs have two views for the embedded network (its default) and one for ViT-Ti/16 (as in the paper).
+The table has the default head, five draws, on the test photos.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ from fiveshot.backbones import (
 )
 from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.benchmark import get_protocol, run, summarize_runs
-from fiveshot.data import ImageDataset, ImageSource, ImageSplit, decode
-from fiveshot.data.reduction import VIEWS
+from fiveshot.data import VIEWS, ImageDataset, ImageSource, ImageSplit, decode
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.tuning import Execution, Fold, get_recipe, open_material
 
-SPAWN = multiprocessing.get_context("spawn")  # a process forked beside PyTorch's threads may hang
-MOST = 4  # views; the others are among them
+SPAWN = multiprocessing.get_context("spawn")  # a process forked from one with PyTorch's threads may hang
+MOST = 4  # views; the other choices are parts of these
 STARTS = ("cub200/big", "cub200/small")
 VIT = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 
@@ -54,8 +53,8 @@ def main() -> None:
     parser.add_argument("--vit", type=Path, help="weights of ViT-Ti/16; without them its packs are not made")
     parser.add_argument("--save", type=Path, required=True)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--images", type=int, help="take only the first so many of each split, to try it out")
-    parser.add_argument("--epochs", type=int, help="in the place of the recipes', to try it out")
+    parser.add_argument("--images", type=int, help="only the first N images of each split, for a trial")
+    parser.add_argument("--epochs", type=int, help="instead of the recipes' epochs, for a trial")
     given = parser.parse_args()
     given.save.mkdir(parents=True, exist_ok=True)
     birds = open_birds(given.data, test=True)
@@ -90,7 +89,7 @@ def make(
 
 
 def tune(path: Path, backbone: Backbone, birds: ImageDataset, start: str, rows: np.ndarray, how: Variant) -> None:
-    """Tune an adapter on all training photographs of the base classes, and keep it."""
+    """Tune an adapter on all training photographs of the base classes, and save it."""
     execution = Execution(data="device").resolved(backbone.device, images=len(birds.train))
     trained(open_material(backbone, birds.train, execution), Fold.of(rows, rows[:0]), how)
     backbone.model.requires_grad_(False).eval()
@@ -127,7 +126,7 @@ def keep(
     pixels: dict[str, np.ndarray],
     kept: int,
 ) -> dict[int, FeatureSet]:
-    """Write the pack of so many views, and return the features of one, two and four."""
+    """Write the pack, and return the features of one, two and four views."""
     named = {Path(name).stem: name for name in names}
     vectors = {name: view_vectors(backbone, seen) for name, seen in pixels.items()}
     sets = {}
@@ -165,7 +164,7 @@ def evaluate(sets: dict[int, FeatureSet], adapter: str, protocols: tuple[str, ..
                 draws = [get_protocol(name).replace(shot_seed=seed) for seed in range(5)]
                 try:
                     records = list(pool.map(run, draws, [features] * 5, ["unbiased-lda"] * 5))
-                except Exception as error:  # a part of the images does not fit a protocol
+                except Exception as error:  # some of the images do not fit a protocol
                     print(f"{name}, {adapter}, {views} views: not evaluated ({error})", flush=True)
                     continue
                 found = summarize_runs(records)

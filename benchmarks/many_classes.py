@@ -1,9 +1,9 @@
 """The default head with many classes: 1,000 base classes, then 1,000 new ones with five samples each, 768 values.
 
-Prints seconds and memory of the base session, of each of ten sessions of 100 classes, and of an answer. Each
-number of samples per base class is a process of its own; ``--samples`` names them. With ``kept="sums"`` memory
-must not grow with the samples; with ``kept="classes"``, the default, no more than what is kept of a class: as many
-rows as it has samples, so that it can be forgotten exactly.
+Prints seconds and memory of the base session, of each of ten sessions of 100 classes, and of a prediction.
+Each number of samples per base class (``--samples``) runs in its own process. With ``kept="sums"`` memory must not
+grow with the samples. With ``kept="classes"``, the default, it may grow only with what is kept of a class: as many
+rows as samples, so that the class can be forgotten exactly.
 
     python benchmarks/many_classes.py
     python benchmarks/many_classes.py --samples 25 50 100 --check
@@ -28,9 +28,9 @@ from fiveshot.heads import make_head
 from fiveshot.work import one_thread
 
 WIDTH, SESSIONS, SHOTS = 768, 10, 5
-SECONDS = 5.0  # for a session of new classes, at most
-GROWTH = 3.5  # peak memory over what is kept of the classes, at most, with kept="classes"
-FLAT = 1.2  # peak memory with the most samples over that with the fewest, at most, with kept="sums"
+SECONDS = 5.0  # limit for a session of new classes
+GROWTH = 3.5  # limit of peak memory relative to what is kept of the classes, with kept="classes"
+FLAT = 1.2  # limit of peak memory with the most samples relative to the fewest, with kept="sums"
 
 
 def drawn(rng: np.random.Generator, means: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -40,17 +40,17 @@ def drawn(rng: np.random.Generator, means: np.ndarray, count: int) -> tuple[np.n
 
 
 def held(entry: str) -> float:
-    """Return the MiB that this process holds now (VmRSS), or held at most since it was told to forget (VmHWM)."""
+    """Return the memory of this process in MiB: now (VmRSS), or the peak since the last reset (VmHWM)."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(entry))
     return int(line.split()[1]) / 1024
 
 
 def measure(samples: int, classes: int, kept: str, clock: Callable[[], float]) -> dict[str, float]:
-    """Learn everything in this process, and return what it cost."""
+    """Learn everything in this process, and return its cost."""
     rng = np.random.default_rng(0)
     means = rng.standard_normal((2 * classes, WIDTH), dtype=np.float32)
     X, y = drawn(rng, means[:classes], samples)
-    Path("/proc/self/clear_refs").write_text("5")  # what making the samples took at its peak is not the head's
+    Path("/proc/self/clear_refs").write_text("5")  # making the samples does not count
     before, given = held("VmRSS"), X.nbytes / 2**20
     head = make_head("unbiased-lda", kept=kept)
     start = clock()
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def child(samples: int, kept: str, arguments: argparse.Namespace) -> dict[str, float]:
-    """Measure in a process of its own, and print the line."""
+    """Measure in a child process, and print the line."""
     command = [sys.executable, __file__, "--child", str(samples), "--kept", kept]
     command += ["--classes", str(arguments.classes)] + ["--one-thread"] * arguments.one_thread
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout

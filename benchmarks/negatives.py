@@ -1,14 +1,14 @@
-"""How much photos of none of the classes help to tell unknown photos, and what becomes of photos of other things.
+"""Measure how much photos of none of the classes help to reject unknown photos, also of other things.
 
     python benchmarks/negatives.py
     python benchmarks/negatives.py --cifar cifar100.npz
 
-On the embedded CUB-200 features, without a base, for each draw: some species are learned from five photos each. Of
-the other species half give the photos that are taught as none of these, the other half the unknown photos of the
-test. Known photos of the test are the learned species'. Thresholds are set on what was learned, for 5 % false
-rejections; so that rates compare, "at 5 %" has the threshold at which exactly 5 % of the known test photos are
-rejected. With ``--cifar``, an archive with ``test_images`` and ``test_labels`` of CIFAR-100, four photos of each
-of its classes, too.
+On the embedded CUB-200 features, without a base, in each draw some species are learned from five photos each. Half
+of the other species give the photos that are taught as none of the classes, the other half the unknown test
+photos. The known test photos are of the learned species. Thresholds are set on the learned photos, for 5 % false
+rejections. To make rates comparable, "at 5 %" uses the threshold that rejects exactly 5 % of the known test
+photos. ``--cifar`` names an archive with ``test_images`` and ``test_labels`` of CIFAR-100; four photos of each of
+its classes are added.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fiveshot.recognizer.store.rows import photo_features
 
 SHOTS = 5
 EACH = 4  # photos of every class of other things
-FIRST = 2000  # number of the first draw: earlier ones were looked at while the score was made
+FIRST = 2000  # number of the first draw; earlier ones were used while designing the score
 HEADINGS = (
     "species",
     "none of these",
@@ -50,7 +50,7 @@ HEADINGS = (
 @dataclass(frozen=True)
 class Draw:
     known: NDArray[np.int64]
-    taught: NDArray[np.int64]  # species of which photos are taught as none of these
+    taught: NDArray[np.int64]  # species whose photos are taught as none of the classes
     unknown: NDArray[np.int64]
     rng: np.random.Generator
 
@@ -67,7 +67,7 @@ def of(features: FeatureSet, classes: NDArray[np.int64], *, test: bool) -> NDArr
 
 
 def other_things(file: Path) -> NDArray[np.float32]:
-    """Return the features of some photos of everything but birds, as the embedded backbone makes them."""
+    """Return features of the embedded backbone for photos that show no birds."""
     data, rng = np.load(file), np.random.default_rng(0)
     labels = data["test_labels"]
     rows = [rng.permutation(np.flatnonzero(labels == label))[:EACH] for label in np.unique(labels)]

@@ -1,18 +1,18 @@
-"""No base, few classes, few photos: compare the default head with scikit-learn's classifiers.
+"""Compare the default head with scikit-learn's classifiers without a base: few classes, few photos.
 
     python benchmarks/no_base.py cub200=embedded:cub200 cifar100=cifar100.npz --kept baselines.json
 
 A cell of the table is a number of classes and a number of photos of each class. Every draw takes other classes and
-other official training photos, and asks about official test photos. An .npz of CIFAR-100 images is extracted
-first, 20 training and 30 test images of a class, into the cache of ``fiveshot extract``. ``--kept`` keeps the
-figures of the others.
+other official training photos, and predicts official test photos. An .npz of CIFAR-100 images is extracted first,
+20 training and 30 test images of each class, into the cache of ``fiveshot extract``. ``--kept`` names a file for
+the figures of the other classifiers.
 
-The others have scikit-learn's settings and the features as they are. The nearest mean is shown plain and
-centered, LDA with scikit-learn's own choice of shrinkage (from five photos on) and with Ledoit and Wolf's of all
-classes. The last row of a table is the lead of the default head over the best of the cell, with the standard error
-of the mean over draws; ``--classes 5 --shots 1 2 --draws 100`` looks closer at some cells. The exit status is 1
-where the default head is more than 0.5 points below the best of them in a cell, or less than a point ahead of the
-best single one on average.
+The others have scikit-learn's defaults and unchanged features. The nearest mean is shown plain and centered, LDA
+with scikit-learn's shrinkage (from five photos on) and with Ledoit and Wolf's over all classes. The last row of a
+table is the lead of the default head over the best of the cell, with the standard error of the mean over draws;
+``--classes 5 --shots 1 2 --draws 100`` measures some cells more precisely. The exit status is 1 if the default
+head is more than 0.5 points below the best of them in a cell, or less than a point ahead of the best single one on
+average.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fiveshot.features import FeatureSet, extracted_features, load_features
 OURS = "default head"
 WITHIN, AHEAD = 0.5, 1.0
 MOST_ASKED = 1500
-TRAINING, TEST = 20, 30  # images of a class of CIFAR-100
+TRAINING, TEST = 20, 30  # images of each class of CIFAR-100
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def others(draw: Draw) -> dict[str, NDArray[np.int64]]:
     labels = np.unique(y)
     means = np.stack([X[y == label].mean(axis=0) for label in labels])
     center = X.mean(axis=0)
-    # Classifiers that do not know one direction from another answer the same in the span of the samples.
+    # Classifiers that treat all directions alike give the same answers in the span of the samples.
     basis = np.linalg.qr(X.T)[0]
     near, far = X @ basis, asked @ basis
     found = {
@@ -133,7 +133,7 @@ def others(draw: Draw) -> dict[str, NDArray[np.int64]]:
 
 
 def in_span(share: float, n_features: int, n_span: int) -> float:
-    """Return the shrinkage that puts the same sphere on n_span directions as ``share`` on n_features."""
+    """Return the shrinkage for n_span directions that equals ``share`` for n_features."""
     odds = share / max(1 - share, 1e-9) * n_span / n_features
     return odds / (1 + odds)
 
@@ -142,7 +142,7 @@ Kept = dict[str, dict[str, float]]
 
 
 def accuracies(features: FeatureSet, name: str, grid: Grid, kept: Kept, keep: Path | None) -> dict[str, NDArray]:
-    """Return the accuracy of each method in percent, (classes, shots, draws); NaN where it does not work."""
+    """Return the accuracy of each method in percent, (classes, shots, draws); NaN if it fails."""
     found: dict[str, NDArray] = {}
     for i, j in np.ndindex(len(grid.classes), len(grid.shots)):
         for number, draw in enumerate(draws(features, grid.classes[i], grid.shots[j], grid.draws)):
@@ -176,7 +176,7 @@ def show(name: str, grid: Grid, found: dict[str, NDArray]) -> None:
 
 
 def leads(found: dict[str, NDArray]) -> NDArray:
-    """Return how far the default head is ahead of the best other one of each cell, draw by draw."""
+    """Return the lead of the default head over the best other one of each cell, for each draw."""
     others = np.stack([values for who, values in found.items() if who != OURS])
     best = np.nanargmax(others.mean(axis=3), axis=0)
     return found[OURS] - np.take_along_axis(others, best[None, ..., None], axis=0)[0]
@@ -202,13 +202,13 @@ def main() -> None:
     parser.add_argument("--classes", type=int, nargs="+", default=Grid.classes)
     parser.add_argument("--shots", type=int, nargs="+", default=Grid.shots)
     parser.add_argument("--draws", type=int, default=Grid.draws)
-    parser.add_argument("--kept", type=Path, help="file that keeps what the others answered")
+    parser.add_argument("--kept", type=Path, help="file for the figures of the other classifiers")
     options = parser.parse_args()
     grid = Grid(tuple(options.classes), tuple(options.shots), options.draws)
     kept = json.loads(options.kept.read_text()) if options.kept and options.kept.is_file() else {}
     found = {}
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # solvers that stop before the last digit
+        warnings.simplefilter("ignore")  # solvers that stop early
         for name, source in (text.split("=", 1) for text in options.sets):
             found[name] = accuracies(opened(source), name, grid, kept, options.kept)
             show(name, grid, found[name])

@@ -36,7 +36,7 @@ def ncm(sessions: Sessions, test: Tensor, calibrate: bool) -> Iterator[Tensor]:
 
 
 def fecam(sessions: Sessions, test: Tensor, calibrate: bool, classes: int | None = None) -> Iterator[Tensor]:
-    """With ``classes``, only so many classes are scored at each evaluation (to time a part of it)."""
+    """``classes`` limits the classes that are scored at each evaluation (to time a part)."""
     prototypes: list[Tensor] = []
     correlations: list[Tensor] = []
     for number, (X, y) in enumerate(sessions):

@@ -1,10 +1,10 @@
 """Compare the heads with the published code on the same features and sessions: answers and time.
 
-CHECKOUT is a clone of https://github.com/dipamgoswami/FSCIL-Calibration (MIT), which stays as it is: its learners
-are imported, and vectors take the place of its backbone and of its loaders, so that neither counts.
-98 base classes, then seven sessions of 14 classes with five samples each; 800 vectors are classified after the
-first and after the last. The vectors are the embedded features of ViT-Ti/16, 192 values each, as they are: the
-published constants are for the lengths that a ViT gives.
+CHECKOUT is a clone of https://github.com/dipamgoswami/FSCIL-Calibration (MIT), which is not changed: its learners
+are imported, and vectors replace its backbone and its loaders, so these do not count. 98 base classes, then seven
+sessions of 14 classes with five samples each; 800 vectors are classified after the first and after the last. The
+vectors are the embedded features of ViT-Ti/16, 192 values each, not normalized, because the published constants
+fit the lengths of a ViT's features.
 
     python benchmarks/published_code.py CHECKOUT
     python benchmarks/published_code.py CHECKOUT --heads c-fecam --rounds 3 --check
@@ -49,13 +49,13 @@ SWITCHES = {  # module, FeCAM, calibration
     "ranpac": ("ranpac", False, False),
     "c-ranpac": ("ranpac", False, True),
 }
-FASTER = {"c-fecam": 20.0, "ranpac": 2.0, "c-ranpac": 6.0}  # what must hold
-EXACT = ("ncm", "teen", "fecam", "c-fecam")  # no random number is in them: every answer must be the same
+FASTER = {"c-fecam": 20.0, "ranpac": 2.0, "c-ranpac": 6.0}  # the limits
+EXACT = ("ncm", "teen", "fecam", "c-fecam")  # without random numbers: every answer must be the same
 
 
 @dataclass(frozen=True)
 class Material:
-    """Training rows in the order of their classes, and the vectors that are asked for."""
+    """Training rows in the order of their classes, and the test vectors."""
 
     train_x: NDArray[np.float32]
     train_y: NDArray[np.int64]
@@ -86,7 +86,7 @@ def material(seed: int = 0) -> Material:
 
 
 class Vectors(torch.nn.Module):
-    """In place of a backbone: images are vectors already."""
+    """Replaces a backbone: the images are vectors."""
 
     out_dim = WIDTH
 
@@ -96,14 +96,14 @@ class Vectors(torch.nn.Module):
 
 @dataclass
 class Split:
-    """In place of a data set: what the learners read of one, and all that the loader needs."""
+    """Replaces a data set: the attributes that learners and loader read."""
 
     x: torch.Tensor
     labels: NDArray[np.int64]
 
 
 class Batches:
-    """In place of a loader: all vectors at once, shuffled where the learner asks for it."""
+    """Replaces a loader: all vectors in one batch, shuffled if the learner asks for it."""
 
     def __init__(self, split: Split, batch_size: int, shuffle: bool, num_workers: int) -> None:
         self.split, self.shuffle = split, shuffle
@@ -115,7 +115,7 @@ class Batches:
 
 
 class Manager:
-    """In place of their manager of data sets."""
+    """Replaces their manager of data sets."""
 
     def __init__(self, given: Material) -> None:
         self.given = given
@@ -131,7 +131,7 @@ class Manager:
 
 
 def settings(name: str, width: int) -> dict[str, Any]:
-    """Return what their settings files hold, for a run on the CPU from weights that are there."""
+    """Return the settings of their files, for a run on the CPU from stored weights."""
     module, fecam, calibration = SWITCHES[name]
     return {
         "model_name": module,
@@ -159,7 +159,7 @@ def settings(name: str, width: int) -> dict[str, Any]:
 
 
 def learner(modules: dict[str, types.ModuleType], name: str, width: int) -> Any:
-    """Return their learner, which draws the projection that ours draws."""
+    """Return their learner, with the same random projection as ours."""
     found = modules[SWITCHES[name][0]].Learner(settings(name, width))
     if SWITCHES[name][0] == "ranpac":
         drawn = found.setup_RP
@@ -184,7 +184,7 @@ def imported(checkout: Path) -> dict[str, types.ModuleType]:
 
 
 def store_weights(modules: dict[str, types.ModuleType]) -> None:
-    """Write the tuned network that they resume from: nothing but the layer that they replace."""
+    """Write the tuned network that they load: only the layer that they replace."""
     network = modules["ranpac"].SimpleVitNet(settings("ranpac", WIDTH), False)
     network.update_fc(N_BASE)
     Path("weights").mkdir()
@@ -235,7 +235,7 @@ def ours(name: str, given: Material, width: int, clock: Clock) -> Played:
 
 @contextlib.contextmanager
 def quiet_folder() -> Iterator[None]:
-    """Work where files may be written, and drop what they print."""
+    """Work in a temporary folder, and drop their output."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
         os.chdir(folder)
@@ -250,12 +250,12 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="a clone of the published repository")
     parser.add_argument("--heads", nargs="+", default=list(SWITCHES), choices=list(SWITCHES))
     parser.add_argument("--projections", type=int, default=2000, help="random features of the ridge heads")
-    parser.add_argument("--rounds", type=int, default=2, help="the shortest time of so many counts")
+    parser.add_argument("--rounds", type=int, default=2, help="number of runs; the shortest time counts")
     parser.add_argument("--one-thread", action="store_true", help="count processor seconds of one thread")
     add_check(parser)
     arguments = parser.parse_args()
     if not (arguments.checkout / "models" / "ranpac.py").is_file():
-        sys.exit(f"{arguments.checkout} is no checkout of the published code: it has no models/ranpac.py")
+        sys.exit(f"{arguments.checkout} is not a checkout of the published code: it has no models/ranpac.py")
     modules = imported(arguments.checkout.resolve())
     clock = time.process_time if arguments.one_thread else time.perf_counter
     with one_thread() if arguments.one_thread else contextlib.nullcontext():
@@ -266,7 +266,7 @@ def main() -> None:
 def compared(
     modules: dict[str, types.ModuleType], given: Material, arguments: argparse.Namespace, clock: Clock
 ) -> list[Ratio]:
-    """Run both sides of every head, print a line for each, and return what must hold."""
+    """Run both sides of every head, print a line for each, and return the limits."""
     rows = []
     print("| head | same answers | published code | ours | ratio | λ, published and ours |")
     print("|---|---|---|---|---|---|")

@@ -1,6 +1,6 @@
-"""What is measured beside what must hold, as one table and one exit status, for every benchmark alike.
+"""Measured figures and their limits: one table and one exit status for all benchmarks.
 
-A benchmark makes rows, and takes ``--check`` where it is to fail:
+A benchmark makes rows; with ``--check`` it fails if a figure misses its limit:
 
     add_check(parser)
     ...
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """One figure that must not slip: at least ``must``, or at most where less is better."""
+    """A figure with a limit: at least ``must``, or at most if less is better."""
 
     work: str
     now: float
@@ -35,12 +35,12 @@ class Ratio:
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
-    """Give a script the option that all of them have."""
-    parser.add_argument("--check", action="store_true", help="exit with 1 where a figure misses what must hold")
+    """Add the option ``--check``."""
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure misses its limit")
 
 
 def report(rows: Sequence[Ratio], *, check: bool) -> int:
-    """Print the rows as a Markdown table; return the exit status, which is 0 unless it is to be checked."""
+    """Print the rows as a Markdown table; return the exit status, which is 0 without ``check``."""
     print("\n| work | now | must | |\n|---|---|---|---|")
     for row in rows:
         print(row.row(), flush=True)

@@ -1,11 +1,11 @@
-"""What the recognizer adds to its backbone, as ratios measured in one run.
+"""Measure the time of the recognizer relative to its backbone, in one run.
 
-A model with 1,000 classes of five photos (synthetic 320-d features, stored as learned ones are) and the embedded
-ViT: learning a class from five photographs, recognising, opening, and memory and disk space for each class.
+A model with 1,000 classes of five photos (synthetic 320-d features, stored like learned ones) and the embedded
+ViT: learning a class from five photographs, predicting, opening, and memory and disk space for each class.
 
     python benchmarks/recognizer.py               # all of it, printed as a table in Markdown
     python benchmarks/recognizer.py --classes 200 --base 100
-    python benchmarks/recognizer.py --large       # a model of 10,000 classes beside one of 1,000
+    python benchmarks/recognizer.py --large       # compare a model of 10,000 classes with one of 1,000
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AT = "2026-01-01T00:00:00.000+00:00"
 
 
 def photographs(count: int, seed: int) -> list[bytes]:
-    """Return JPEGs of the size that cameras' previews have, all different."""
+    """Return different JPEGs of the size of camera previews."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -55,7 +55,7 @@ def photographs(count: int, seed: int) -> list[bytes]:
 
 
 def features(number: int, count: int, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Return features of a synthetic class around the backbone's own mean, with its own spread."""
+    """Return features of a synthetic class with the mean and spread of the backbone's features."""
     rng = np.random.default_rng([7, number])
     own = centre + 0.8 * spread * rng.normal(size=len(centre))
     return (own + 0.6 * spread * rng.normal(size=(count, len(centre)))).astype(np.float32)
@@ -89,7 +89,7 @@ def make_model(path: Path, runner: Embedder, classes: int, base: int, head: str)
 
 
 def best(action: Callable[[int], object], repeats: int) -> float:
-    """Return the shortest of several runs, in seconds: what the work costs when nothing disturbs it."""
+    """Return the shortest of several runs, in seconds: the time without disturbance."""
     times = []
     for number in range(repeats):
         began = time.perf_counter()
@@ -99,7 +99,7 @@ def best(action: Callable[[int], object], repeats: int) -> float:
 
 
 def forward_seconds(runner: Embedder, photos: list[bytes], repeats: int) -> float:
-    """Return the seconds of the network alone over preprocessed photos, spread over the cores as always."""
+    """Return the seconds of the network alone over preprocessed photos, spread over the cores as usual."""
     from concurrent.futures import ThreadPoolExecutor
 
     images = np.stack([runner.pixels(photo.image()) for photo in gather_photos(photos)])
@@ -109,7 +109,7 @@ def forward_seconds(runner: Embedder, photos: list[bytes], repeats: int) -> floa
 
 
 def memory_of(path: Path, small: Path) -> int:
-    """Return the bytes that opening the model and recognising one row of features adds to a process."""
+    """Return the memory for opening the model and predicting one row of features, in bytes."""
     code = (
         "import sys, numpy as np\n"
         "from pathlib import Path\n"
@@ -135,8 +135,10 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--base", type=int, default=0, help="base classes of 30 photos")
     parser.add_argument("--head", default="unbiased-lda")
-    parser.add_argument("--repeats", type=int, default=9, help="of which the shortest counts")
-    parser.add_argument("--large", action="store_true", help="10,000 classes beside 1,000, without the backbone")
+    parser.add_argument("--repeats", type=int, default=9, help="number of runs; the shortest counts")
+    parser.add_argument(
+        "--large", action="store_true", help="compare 10,000 classes with 1,000, without the backbone"
+    )
     add_check(parser)
     arguments = parser.parse_args()
     if arguments.large:
@@ -157,9 +159,9 @@ def main() -> None:
 
 
 def large(head: str, repeats: int) -> list[Ratio]:
-    """Return what a model of 10,000 classes takes beside one of 1,000; both are open, and learn by turns.
+    """Compare a model of 10,000 classes with one of 1,000; both are open and learn in turns.
 
-    By processor time, which other programs on the machine change less.
+    Processor time is measured, because it depends less on other programs.
     """
     runner = load_embedder(BackboneSpec(device="cpu"))
     X = np.stack([one.feature for one in photo_records(runner, gather_photos(photographs(SHOTS, seed=3)))])
@@ -173,7 +175,9 @@ def large(head: str, repeats: int) -> list[Ratio]:
 
         def by_turns(action: Callable[[Recognizer, int], object]) -> list[float]:
             runs = [[used(action, one, number) for one in models] for number in range(repeats + 1)]
-            return [min(times[1:]) for times in zip(*runs, strict=True)]  # the first reads what later ones know
+            return [
+                min(times[1:]) for times in zip(*runs, strict=True)
+            ]  # the first one reads what later ones have in memory
 
         learning = by_turns(lambda model, n: model.learn_features(f"new {n}", X + n))
         adding = by_turns(lambda model, n: model.learn_features("new 0", X[:1] - n, add=True))
@@ -183,7 +187,12 @@ def large(head: str, repeats: int) -> list[Ratio]:
     for what, seconds in rows.items():
         print(f"| {what} | {' | '.join(f'{1000 * one:.1f}' for one in seconds)} |")
     return [
-        Ratio("a class learned beside 10,000, head and storage", learning[1] / learning[0], 1.5, at_most=True),
+        Ratio(
+            "a class learned beside 10,000, head and storage",
+            learning[1] / learning[0],
+            1.5,
+            at_most=True,
+        ),
         Ratio("a photo added to a class, the same", adding[1] / adding[0], 1.5, at_most=True),
         Ratio("opening a model of 10,000 classes", opening[1], 1.0, "s", at_most=True),
     ]
@@ -194,7 +203,7 @@ def open_and_close(path: Path) -> None:
 
 
 def used(action: Callable[..., object], *given: object) -> float:
-    """Return the seconds of processor time that something takes, all threads together."""
+    """Return the processor time of a call in all threads, in seconds."""
     began = time.process_time()
     action(*given)
     return time.process_time() - began

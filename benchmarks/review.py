@@ -1,16 +1,16 @@
-"""Whether the firm suggestions of a review are right, what following them leads to, and whether curves come true.
+"""Check a review: are firm suggestions right, does following them help, and do its learning curves come true?
 
-    python benchmarks/review.py cub200=embedded:cub200 cifar100=/work/shared/data/cifar100-fscil.npz
+    python benchmarks/review.py cub200=embedded:cub200 cifar100=cifar100.npz
 
-Models of 10 and 20 classes, learned from 5 and 10 training photos a class, of which 0, 5 or 10 % have the label of
-another class of the model on purpose; 20 classes beside a base of 30; and look-alikes: a class and the seven that
-are most like it. A firm suggestion to move a photo is right if it leads to the class that the photo shows, one to
-remove a photo if its label is wrong. Accuracy is that of test photos, before and after everything firm was
-applied; ± is the standard error of the mean difference over draws. What makes a suggestion firm was chosen on the
-first half of the classes (``--half fit``). All figures are of the other half. An .npz of CIFAR-100 images is
-extracted first, as ``no_base.py`` does it; a file that is not there is left out. The exit status is 1 where fewer
-than 90 % are right, more than 1 % of the photos are touched without any wrong label, or accuracy falls by more
-than two standard errors.
+Models of 10 and 20 classes, learned from 5 and 10 training photos a class, of which 0, 5 or 10 % get the label of
+another class of the model; 20 classes with a base of 30; and look-alikes: a class and the seven most similar ones.
+A firm suggestion to move a photo is right if the photo shows the new class, one to remove a photo if its label is
+wrong. Accuracy is measured on test photos, before and after all firm suggestions are applied; ± is the standard
+error of the mean difference over draws. The limits for firm suggestions were chosen on the first half of the
+classes (``--half fit``). All figures are for the other half. An .npz of CIFAR-100 images is extracted first, as in
+``no_base.py``; missing files are left out. The exit status is 1 if fewer than 90 % of the firm suggestions are
+right, if they change more than 1 % of the photos without wrong labels, or if accuracy falls by more than two
+standard errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet
-from fiveshot.recognizer.advice import MORE, applicable, review_photos
+from fiveshot.recognizer.advice import MORE_PHOTOS, applicable, review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.values import Review
 from fiveshot.work import one_thread
@@ -67,7 +67,7 @@ SETTINGS = (
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Photos of some classes, further ones to learn, test photos, and what a base is known from."""
+    """Photos of some classes, further photos to learn, test photos, and the photos of a base."""
 
     X: Floats
     y: Names
@@ -79,7 +79,7 @@ class Draw:
 
 @dataclass
 class Tally:
-    """What came of the firm suggestions, summed over draws."""
+    """Counts of firm suggestions and their results, summed over draws."""
 
     photos: int = 0
     wrong: int = 0
@@ -88,7 +88,7 @@ class Tally:
     removed: int = 0
     removed_right: int = 0
     looked_at: int = 0
-    seen: int = 0  # wrong labels among what is suggested, firmly or not
+    seen: int = 0  # wrong labels among all suggestions
 
     @property
     def firm(self) -> int:
@@ -131,7 +131,7 @@ def draw(features: FeatureSet, setting: Setting, half: str, seed: int) -> Draw:
 
 
 def nearest_first(features: FeatureSet, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return classes in the order of how much the mean of their training photos is like that of the first."""
+    """Return classes in the order of similarity to the first one, by the mean of their training photos."""
     train = np.asarray(features.train_y)
     means = np.stack([np.asarray(features.train_x[train == label], np.float32).mean(axis=0) for label in labels])
     unit = unit_rows(means - means.mean(axis=0))
@@ -139,7 +139,7 @@ def nearest_first(features: FeatureSet, labels: NDArray[np.int64]) -> NDArray[np
 
 
 def mislabeled(y: Names, share: float, rng: np.random.Generator) -> Names:
-    """Return labels of which a share is that of another class."""
+    """Return labels with a share of wrong ones."""
     labels = y.copy()
     for row in rng.permutation(len(y))[: round(share * len(y))]:
         labels[row] = rng.choice(np.setdiff1d(y, [y[row]]))
@@ -165,7 +165,7 @@ def reviewed(drawn: Draw, y: Names) -> Review:
 
 
 def followed(found: Review, labels: Names, truth: Names, tally: Tally) -> tuple[NDArray[np.bool_], Names]:
-    """Apply what is firm; return which photos stay, and the labels they have then."""
+    """Apply the firm suggestions; return which photos stay, and their labels."""
     names, counts = np.unique(labels, return_counts=True)
     firm = [one for one in found.suggestions if one.firm]
     stay, after = np.ones(len(labels), dtype=bool), labels.copy()
@@ -190,7 +190,7 @@ def followed(found: Review, labels: Names, truth: Names, tally: Tally) -> tuple[
 def cells(
     features: FeatureSet, half: str, draws: int
 ) -> Iterator[tuple[Setting, float, Tally, NDArray[np.float64]]]:
-    """Yield each setting and share of wrong labels with its tally, and accuracies before and after, (draws, 2)."""
+    """Yield each setting and share of wrong labels, its tally, and accuracies before and after, (draws, 2)."""
     for setting in SETTINGS:
         for share in WRONG:
             tally, measured = Tally(), []
@@ -246,20 +246,20 @@ def advice(name: str, features: FeatureSet, half: str, draws: int) -> bool:
 
 
 def curves(features: FeatureSet, draws: int) -> None:
-    """Print what more photos are expected to bring, and what they bring."""
+    """Print the expected and the measured gain of more photos."""
     print(
         "\n| classes | photos | left out | expected now | measured | "
-        + " | ".join(f"expected with {more} more | measured" for more in MORE)
+        + " | ".join(f"expected with {more} more | measured" for more in MORE_PHOTOS)
         + " |"
     )
-    print("|---|---|---|---|---|" + "---|---|" * len(MORE))
+    print("|---|---|---|---|---|" + "---|---|" * len(MORE_PHOTOS))
     for classes, photos in ((5, 5), (20, 5), (20, 10), (50, 5)):
         rows = []
         for seed in range(draws):
             drawn = draw(features, Setting(classes, photos), "test", seed)
             found = reviewed(drawn, drawn.y)
             row = [found.accuracy]
-            for more, expected in zip((0, *MORE), found.expected, strict=True):
+            for more, expected in zip((0, *MORE_PHOTOS), found.expected, strict=True):
                 X = np.concatenate([drawn.X, *(own[:more] for own in drawn.more.values())])
                 y = np.concatenate([drawn.y, *(np.repeat(name, more) for name in drawn.more)])
                 row += [expected, accuracy(drawn, X, y)]
@@ -279,7 +279,7 @@ def main() -> None:
         for source in options.sources:
             name, _, place = source.partition("=")
             if place.endswith(".npz") and not Path(place).is_file():
-                print(f"\n{name} is left out: no such file: {place}")
+                print(f"\n{name} is left out; no such file: {place}")
                 continue
             features = opened(place)
             good &= advice(name, features, options.half, options.draws)

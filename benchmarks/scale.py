@@ -1,9 +1,8 @@
-"""Evidence that a cluster run scales.
+"""Measure how a cluster run scales.
 
-One million synthetic vectors of 1,000 classes are reduced to statistics by Ray with one worker and with two, and
-memory is watched while their number doubles. A model of the cost is calibrated on one process without Ray,
-checked against those runs, and carried on to a billion images. Every Ray run is a process of its own with a
-cluster of its own.
+Ray reduces one million synthetic vectors of 1,000 classes to statistics, with one worker and with two. Memory is
+measured for half of the vectors and for all. A model of the cost is calibrated on one process without Ray, checked
+against those runs, and extrapolated to a billion images. Every Ray run has its own process and its own cluster.
 
     python benchmarks/scale.py    # some minutes
 """
@@ -35,7 +34,7 @@ LABELS = np.array([f"class {number:04}" for number in range(CLASSES)], dtype=obj
 
 
 def synthetic(shard: int) -> dict[str, np.ndarray]:
-    """Return the finished rows of a shard of vectors: Gaussian classes in no particular order."""
+    """Return the rows of a finished shard of vectors: Gaussian classes in random order."""
     rng = np.random.default_rng(shard)
     codes = rng.integers(0, CLASSES, SHARD)
     means = np.random.default_rng(12345).standard_normal((CLASSES, WIDTH), dtype=np.float32)
@@ -52,7 +51,7 @@ def synthetic(shard: int) -> dict[str, np.ndarray]:
 
 
 def write_shards(folder: Path, images: int) -> None:
-    """Write a finished folder of shards, as an extraction does."""
+    """Write a folder of finished shards, as an extraction does."""
     from fiveshot.features import Provenance
     from fiveshot.scale._extraction import ShardFolder
     from fiveshot.scale._pipeline import VectorFacts
@@ -72,7 +71,7 @@ def shard_paths(folder: str) -> list[str]:
 
 
 class Memory:
-    """Watches the memory of all processes below this one: what is theirs alone, and what they share, once."""
+    """Measures the memory of all processes below this one; shared memory counts once."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -125,7 +124,7 @@ def reduction(covariance: str) -> Any:
 
 
 def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str, float]:
-    """Reduce the first of the shards with so many workers at a time, in this process's own cluster."""
+    """Reduce the first shards with a number of workers, in a cluster of this process."""
     import logging
 
     import ray
@@ -134,14 +133,14 @@ def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str
     from fiveshot.scale._statistics import shard_rows
     from fiveshot.scale.cluster import QUIET
 
-    os.environ.update(QUIET, RAY_worker_niceness="0")  # else any other program would come first
+    os.environ.update(QUIET, RAY_worker_niceness="0")  # other programs would run first otherwise
     ray.init(
         num_cpus=2,
         object_store_memory=STORE[covariance],
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,
-        # A second run must not wait for processes to start and import once more.
+        # The second run does not wait for processes to start and import.
         _system_config={"idle_worker_killing_time_threshold_ms": 600_000},
     )
     paths = shard_paths(folder)
@@ -172,7 +171,7 @@ def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str
 
 
 def core_seconds() -> tuple[float, float]:
-    """Return how long the cores have worked, and how long for us: others share this machine."""
+    """Return the busy seconds of all cores, and the part of this process and its children."""
     ticks = os.sysconf("SC_CLK_TCK")
     cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
@@ -183,7 +182,7 @@ def core_seconds() -> tuple[float, float]:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        own += sum(map(int, fields[11:15]))  # of the process and of children that have ended
+        own += sum(map(int, fields[11:15]))  # of this process and its finished children
     return busy / ticks, own / ticks
 
 
@@ -196,14 +195,14 @@ def in_own_process(*arguments: Any) -> dict[str, float]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return a result and the seconds a core was busy with it: others share this machine."""
+    """Return a result and its core seconds."""
     began = time.process_time()
     result = work()
     return result, time.process_time() - began
 
 
 def calibrated(covariance: str, paths: list[str]) -> tuple[float, float]:
-    """Return vectors read and reduced, and bytes merged, in a second of one process without Ray."""
+    """Return the vectors reduced and the bytes merged per second by one process without Ray."""
     from fiveshot.scale._pipeline import good_rows
     from fiveshot.scale._reductions import reduce_rows
     from fiveshot.scale._statistics import shard_rows

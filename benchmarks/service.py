@@ -1,7 +1,7 @@
-"""The service under load, on this machine alone: many clients predict while others learn.
+"""Measure the service under load on one machine: many clients predict while others learn.
 
-Starts ``fiveshot serve`` on a free loopback port, lets clients send photos as fast as they are answered, and
-compares photos per second with those of the bare backbone on batches that are ready, measured before and after.
+Starts ``fiveshot serve`` on a free loopback port. Clients send photos as fast as they are answered. The photos per
+second are compared with those of the backbone alone on prepared batches, measured before and after.
 
     python benchmarks/service.py                  # a minute, the embedded network, printed as a table in Markdown
     python benchmarks/service.py --seconds 20 --clients 8 --photos 4
@@ -38,7 +38,7 @@ SHOTS = 5
 
 @dataclass
 class Tally:
-    """What the clients have seen."""
+    """Counts and times of the clients."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"predict": [], "learn": []})
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -84,7 +84,7 @@ async def learn(
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the processor time a process has used, which other programs on the machine do not change."""
+    """Return the processor time of a process, which does not depend on other programs."""
     used = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
@@ -135,8 +135,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--photos", type=int, default=4, help="of one predict request")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two learns")
-    parser.add_argument("--classes", type=int, default=20, help="known before the load begins")
-    parser.add_argument("--bare-seconds", type=float, default=5, help="of each measurement of the bare backbone")
+    parser.add_argument("--classes", type=int, default=20, help="classes known before the load begins")
+    parser.add_argument(
+        "--bare-seconds", type=float, default=5, help="seconds of each measurement of the bare backbone"
+    )
     parser.add_argument("--bare-batch", type=int, help="photos of its passes")
     parser.add_argument("--runtime", default="auto", help="of both sides: auto, onnx or torch")
     add_check(parser)

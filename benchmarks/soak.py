@@ -1,18 +1,18 @@
-"""Ten minutes of hostile clients, honest clients and learners together, on this machine alone.
+"""Run hostile clients, honest clients and learners against a service for ten minutes, on one machine.
 
 Starts ``fiveshot serve`` with its default limits. Honest clients (127.0.0.1) predict, learn, rename and forget,
-and now and then a command of its own process learns, too. Hostile clients (127.0.0.2 and 127.0.0.3) hold
-connections in every state, send bodies a byte at a time, never read, flood, ask nonsense, and upload every hostile
-file of ``tests/hostile``. In the end the service is killed, and the model must hold what was acknowledged. It
-prints a table and fails unless
+and sometimes a command in another process learns, too. Hostile clients (127.0.0.2 and 127.0.0.3) hold connections
+in every state, send bodies one byte at a time, never read, flood, send nonsense, and upload every hostile file of
+``tests/hostile``. At the end the service is killed, and the model must hold everything that was acknowledged. The
+script prints a table and fails unless
 
 - honest requests never fail for more than 5 seconds at a time,
 - nothing acknowledged is lost, and the model is sound,
 - the memory of the service at the end is within 10 % of that at the start. Both are measured at rest, after a
-  tenth of the time and in the end: requests that are under way may hold 256 MiB.
+  tenth of the time and at the end, because open requests may hold 256 MiB.
 
     python benchmarks/soak.py                     # ten minutes
-    python benchmarks/soak.py --minutes 0.2       # a look; times and memory are told, but not checked
+    python benchmarks/soak.py --minutes 0.2       # a quick run; times and memory are printed, but not checked
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from corpus import FILES  # noqa: E402
 from service import parts, photograph, serve  # noqa: E402
 
 LONGEST_FAILURE = 5.0  # seconds
-GROWTH = 0.10  # of the memory at the start
-REST = 45.0  # seconds; every half minute the service gives memory back
-CHECKED_FROM = 5.0  # minutes from which on times and memory are checked: before that caches fill
+GROWTH = 0.10  # growth relative to the memory at the start
+REST = 45.0  # seconds; the service frees memory every half minute
+CHECKED_FROM = 5.0  # times and memory are checked after this many minutes; before that caches fill
 SHOTS = 5
-KEPT = 12  # classes of each learner: it forgets the oldest, so that the model does not grow
-PATIENCE = 30.0  # seconds that an honest client waits for an answer
+KEPT = 12  # classes of each learner; it forgets the oldest, so the model does not grow
+PATIENCE = 30.0  # an honest client waits this many seconds for an answer
 
 
 @dataclass
 class Ledger:
-    """What clients have seen, and what they were promised."""
+    """Counts and times of the clients, and what was acknowledged to them."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     promised: dict[str, int] = field(default_factory=dict)  # photos of each class
     doubtful: set[str] = field(default_factory=set)  # classes whose last request had no answer
     answers: dict[str, Counter[str]] = field(default_factory=dict)  # of each kind of client
     seconds: list[float] = field(default_factory=list)  # of honest predictions
-    longest: float = 0.0  # of the times in which an honest client had no good answer
+    longest: float = 0.0  # durations in which an honest client had no good answer
     memory: list[int] = field(default_factory=list)  # of the service, every second under load
     at_rest: list[tuple[int, int]] = field(default_factory=list)  # of the service and its decoders
 
@@ -73,7 +73,7 @@ class Ledger:
 
 
 class Honest:
-    """A client that minds how long it is refused."""
+    """A client that measures how long it gets no good answer."""
 
     def __init__(self, url: str, ledger: Ledger, who: str) -> None:
         self.client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
@@ -81,7 +81,7 @@ class Honest:
         self._failing_since: float | None = None
 
     def ask(self, method: str, path: str, **given: object) -> httpx.Response | None:
-        """Return the answer, or None where there is none; a failure lasts until the next good answer."""
+        """Return the answer, or None if there was none. A failure lasts until the next good answer."""
         began = time.monotonic()
         try:
             reply = self.client.request(method, path, **given)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ class Honest:
 
 
 def predictor(honest: Honest, photos: list[bytes], ended: threading.Event) -> None:
-    """Ask for one photo after the other."""
+    """Predict one photo after another."""
     while not ended.wait(0.3):
         began = time.monotonic()
         reply = honest.ask("POST", "/v1/predict", files=parts([random.choice(photos)]))
@@ -114,7 +114,7 @@ def predictor(honest: Honest, photos: list[bytes], ended: threading.Event) -> No
 
 
 def learner(honest: Honest, number: str, ended: threading.Event) -> None:
-    """Learn classes, rename every third, and forget the oldest; note what is acknowledged."""
+    """Learn classes, rename every third, and forget the oldest; record what is acknowledged."""
     ledger, rng, own = honest.ledger, np.random.default_rng(list(number.encode())), []
     step = 0
     while not ended.wait(1.0):
@@ -144,7 +144,7 @@ def learner(honest: Honest, number: str, ended: threading.Event) -> None:
 
 
 def _noted(ledger: Ledger, reply: httpx.Response | None, name: str, photos: int) -> bool:
-    """Note what a class holds after an answer; without one, nobody knows."""
+    """Record what a class holds after an answer; without an answer it is unknown."""
     done = reply is not None and reply.status_code < 300
     with ledger.lock:
         if done:
@@ -155,7 +155,7 @@ def _noted(ledger: Ledger, reply: httpx.Response | None, name: str, photos: int)
 
 
 def other_process(model: Path, ledger: Ledger, ended: threading.Event) -> None:
-    """Learn with the command line while the model is served; the second time a class is added to."""
+    """Learn with the command line while the model is served; the second time, add photos to the class."""
     rng, step = np.random.default_rng(99), 0
     with tempfile.TemporaryDirectory() as folder:
         for number in range(2):
@@ -168,12 +168,12 @@ def other_process(model: Path, ledger: Ledger, ended: threading.Event) -> None:
             done = subprocess.run(command, capture_output=True, text=True)
             ledger.count("learn by command", "done" if done.returncode == 0 else done.stderr[-80:])
             if done.returncode == 0:
-                ledger.promised[name] = -1  # photos that it has already are left out: at least one
+                ledger.promised[name] = -1  # photos that it already has are left out: at least one
             elif name not in ledger.promised:
                 ledger.doubtful.add(name)
 
 
-# What a hostile client sends before it falls silent, drips or goes on for ever.
+# What a hostile client sends before it stops, sends slowly or continues forever.
 REQUEST = "{} HTTP/1.1\r\nHost: localhost\r\n{}\r\n"
 FORM = "Content-Type: multipart/form-data; boundary=part\r\n"
 BEGINNINGS = (
@@ -202,7 +202,7 @@ NONSENSE = (
 
 
 def holder(address: tuple[str, int], source: str, ledger: Ledger, ended: threading.Event) -> None:
-    """Open a connection, begin something, and keep it open a byte at a time for as long as that is allowed."""
+    """Open a connection, begin a request, and keep it open byte by byte for as long as the service allows."""
     while not ended.wait(0.05):
         began = time.monotonic()
         try:
@@ -221,7 +221,7 @@ def holder(address: tuple[str, int], source: str, ledger: Ledger, ended: threadi
 
 
 def never_reads(address: tuple[str, int], source: str, ledger: Ledger, ended: threading.Event) -> None:
-    """Ask for the page again and again, and read nothing."""
+    """Request the page repeatedly, and read nothing."""
     asked = b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
     while not ended.wait(0.1):
         with suppress(OSError), socket.create_connection(address, timeout=1, source_address=(source, 0)) as one:
@@ -238,7 +238,7 @@ def hostile_file(name: str) -> bytes:
 
 
 def uploader(url: str, source: str, ledger: Ledger, ended: threading.Event) -> None:
-    """Upload hostile files, some alone, some fifty at a time, to be recognized or learned."""
+    """Upload hostile files, some alone, some in groups of fifty, to predict or learn."""
     with _hostile(url, source) as client:
         while not ended.is_set():
             names = random.choices(list(FILES), k=random.choice((1, 1, 5, 50)))
@@ -248,7 +248,7 @@ def uploader(url: str, source: str, ledger: Ledger, ended: threading.Event) -> N
 
 
 def flooder(url: str, source: str, ledger: Ledger, ended: threading.Event) -> None:
-    """Ask nonsense as fast as it is answered."""
+    """Send nonsense as fast as it is answered."""
     with _hostile(url, source) as client:
         while not ended.wait(0.002):
             method, path = random.choice(NONSENSE)
@@ -270,7 +270,7 @@ def _asked(client: httpx.Client, ledger: Ledger, who: str, method: str, path: st
 
 
 def memory_of(process: int) -> tuple[int, int]:
-    """Return the resident bytes of a process, and of those that it and they have started."""
+    """Return the resident bytes of a process, and of all its descendants."""
     below: dict[int, list[int]] = {}
     sizes: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -288,7 +288,7 @@ def memory_of(process: int) -> tuple[int, int]:
 
 
 def soak(model: Path, minutes: float) -> Ledger:
-    """Let all clients loose on a service, twice; it is killed in the end."""
+    """Run all clients against a service, twice, then kill it."""
     ledger, rng = Ledger(), np.random.default_rng(0)
     process, url = serve(model, rate=None)
     try:
@@ -322,7 +322,7 @@ def attack(
     seconds: float,
     phase: int,
 ) -> None:
-    """Let all clients loose for some time."""
+    """Run all clients for some time."""
     ended, address = threading.Event(), ("127.0.0.1", int(url.rpartition(":")[2]))
     honest: list[tuple[Callable[..., None], tuple[object, ...]]] = [
         *((predictor, (Honest(url, ledger, "predict"), photos, ended)) for _ in range(3)),
@@ -343,12 +343,12 @@ def attack(
         ledger.memory.append(memory_of(process.pid)[0])
         time.sleep(1)
     ended.set()
-    for thread in threads[: len(honest)]:  # the others have nothing to lose
+    for thread in threads[: len(honest)]:  # hostile clients
         thread.join(PATIENCE + 5)
 
 
 def lost(model: Path, ledger: Ledger) -> tuple[list[str], list[str]]:
-    """Return what was acknowledged and is not so, and what ``check`` finds."""
+    """Return what was acknowledged but is missing, and what ``check`` finds."""
     wrong = []
     with Recognizer.open(model) as opened:
         found = {one.name: one.photos for one in opened.show().classes}
@@ -374,7 +374,7 @@ def main() -> None:
 
 
 def report(ledger: Ledger, minutes: float, wrong: list[str], unsound: list[str], load: float) -> None:
-    """Print what was found, and fail where a promise was not kept."""
+    """Print the results, and fail if a promise was broken."""
     tenth = max(1, len(ledger.memory) // 10)
     tenths = [ledger.memory[first : first + tenth] for first in range(0, len(ledger.memory), tenth)]
     course = ", ".join(f"{median(rows) / 2**20:.0f}" for rows in tenths)

@@ -1,11 +1,11 @@
-"""Groups of photos without labels against k-means, and how many labels the queue of questions saves.
+"""Compare groups of unlabeled photos with k-means, and count the labels that the queue of questions saves.
 
     python benchmarks/sorting.py
 
-On the embedded CUB-200 features, five draws. Settings were chosen on classes 0 to 99; all figures are of classes
-100 to 199. k-means works on plain features and is told the true number of groups, which ours is not. Labels:
-photos are named in the order of the queue, each question with the name of the one photo that is looked at, until
-the accuracy on test photos is that of five random photos of each class.
+On the embedded CUB-200 features, five draws. Settings were chosen on classes 0 to 99; all figures are for classes
+100 to 199. k-means uses plain features and is given the true number of groups; ours is not. Labels: photos are
+named in the order of the queue, each question by its one visible photo, until the accuracy on test photos equals
+that of five random photos of each class.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Floats = NDArray[np.float32]
 def rows_of(
     y: NDArray[np.int64], classes: NDArray[np.int64], most: int, rng: np.random.Generator, *, uneven: bool = False
 ) -> NDArray[np.intp]:
-    """Return photos of classes; uneven, from three of a class to twice as many less three."""
+    """Return photos of classes; with ``uneven``, from three per class to twice the number minus three."""
     counts = rng.integers(3, 2 * most - 3, len(classes)) if uneven else np.full(len(classes), most)
     drawn = [
         rng.permutation(np.flatnonzero(y == label))[:count] for label, count in zip(classes, counts, strict=True)
@@ -46,7 +46,7 @@ def purity(truth: NDArray[np.intp], groups: NDArray[np.intp]) -> float:
 
 
 def taught(X: Floats, given: NDArray[np.str_]) -> Snapshot:
-    """Return a model that has learned the photos that were named."""
+    """Return a model that has learned the named photos."""
     head = make_scorer("unbiased-lda")
     rows = {}
     for number, name in enumerate(np.unique(given[given != ""]), 1):

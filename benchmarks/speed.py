@@ -1,11 +1,11 @@
-"""Run every benchmark that tells what must hold, one after the other; exit with 1 where something does not.
+"""Run every benchmark with limits, one after another; exit with 1 if a limit is missed.
 
     make speed                                             # by hand, on a quiet machine
     python benchmarks/speed.py --published CHECKOUT --data DIR
     python benchmarks/speed.py --only views service
 
-CHECKOUT is a clone of the published repository and DIR holds the photographs of CUB-200: without them those parts
-are left out, and that is said. What is measured on a GPU is left out where there is none.
+CHECKOUT is a clone of the published repository, and DIR holds the photos of CUB-200. Without them their benchmarks
+are left out, with a note. Without a GPU, its benchmarks are left out, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from fiveshot.backbones import choose_device
 
 FOLDER = Path(__file__).parent
-# Each with --check; {published} and {data} are what was given.
+# Each gets --check; {published} and {data} are replaced by the options.
 COMMANDS = (
     ("weight.py",),
     ("recognizer.py", "--check"),

@@ -1,4 +1,4 @@
-"""What tuning by episodes inside the base classes changes, on the embedded features.
+"""Measure the effect of tuning by episodes inside the base classes, on the embedded features.
 
 python benchmarks/tune_on_base.py --heads ncm teen fecam unbiased-lda      # a minute or two
 python benchmarks/tune_on_base.py --heads teen c-fecam c-ranpac --auto alpha bias   # make_head(..., alpha="auto")
@@ -23,7 +23,7 @@ from fiveshot.heads.tuned import Candidate
 
 
 def _changes(head: FewShotHead, parameters: Candidate) -> list[str]:
-    """Return what differs from the head as given."""
+    """Return the parameters that differ from the given head."""
     return [
         f"{name} = {value}"
         for name, value in parameters.items()
@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--heads", nargs="+", default=["ncm", "teen", "fecam", "unbiased-lda"])
     parser.add_argument("--sets", type=int, default=len(SETS), help="how many of the feature sets")
-    parser.add_argument("--auto", nargs="+", default=[], help="choose these one after the other, not from a grid")
+    parser.add_argument("--auto", nargs="+", default=[], help="choose these one after another, not from a grid")
     parser.add_argument("--projections", type=int, default=2000, help="random features of the RanPAC heads")
     options = parser.parse_args()
     middle = ["picked"] if options.auto else ["picked", "best of single episodes"]

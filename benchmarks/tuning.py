@@ -1,11 +1,11 @@
-"""Throughput of the tuning step, beside a plain loop as the published code has it, in one run on one device.
+"""Compare the throughput of the tuning step with a plain loop like that of the published code, on one device.
 
-The plain loop: float32, eager, batch 48, query, key and value as separate projections, attention spelled out, and
-random crops made by worker processes on the CPU. Ours: all images decoded once and kept on the device, cropped
+The plain loop: float32, eager, batch 48; separate projections for query, key and value; attention written out;
+random crops by worker processes on the CPU. Ours: all images are decoded once, kept on the device and cropped
 there; bf16, one compiled and recorded step. Both train the same adapters in the same frozen ViT of random weights.
 
     python benchmarks/tuning.py                                        # ViT-B/16 at 224 px on CUDA
-    python benchmarks/tuning.py --device cpu --model test_vit --images 64 --steps 2   # does it run at all
+    python benchmarks/tuning.py --device cpu --model test_vit --images 64 --steps 2   # only to see that it runs
 
 Reported: images per second of both, their ratio, where a step's time goes, and the share of the matrix rate that
 is measured in the same run (operations as PyTorch counts them: matrix products, convolutions and attention).
@@ -42,7 +42,7 @@ PHOTOGRAPH = (500, 375)  # width and height of a typical photograph of the bench
 
 @dataclass(frozen=True)
 class BytesSource:
-    """A JPEG file in memory: what is measured is decoding, not the disk."""
+    """A JPEG file in memory, so that decoding is measured and not the disk."""
 
     content: bytes
     name: str
@@ -71,7 +71,7 @@ def random_backbone(model: str, device: torch.device) -> Backbone:
 
 
 class SeparateAttention(nn.Module):
-    """Attention as the published code writes it: three projections, the matrix of all pairs, a softmax."""
+    """Attention as in the published code: three projections, the matrix of all pairs, a softmax."""
 
     def __init__(self, attention: Any) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class PlainImages(Dataset[tuple[Tensor, int]]):
 
 
 def plain_rate(split: ImageSplit, args: argparse.Namespace, device: torch.device) -> dict[str, float]:
-    """Return images per second of the plain loop, as it runs and without waiting for images."""
+    """Return images per second of the plain loop, with and without waiting for images."""
     recipe = TUNE_RECIPES["paper"]
     backbone = random_backbone(args.model, device)
     for block in backbone.model.blocks:  # type: ignore[union-attr]
@@ -198,7 +198,7 @@ def our_rate(split: ImageSplit, args: argparse.Namespace, device: torch.device, 
 
 
 def breakdown(trainer: Trainer, args: argparse.Namespace, batch: int) -> dict[str, float]:
-    """Return milliseconds per batch: images, forward, backward, update, and the step as it is run."""
+    """Return milliseconds per batch: images, forward, backward, update, and the real step."""
     views = next(trainer.batches(0))[0]
     step = getattr(trainer.step, "step", trainer.step)
     scale = trainer.network.classifier.scale
@@ -252,7 +252,7 @@ def matrix_rate(device: torch.device) -> float:
 
 
 def timed(call: Callable[[], Any], device: torch.device, *, repeats: int, warm_up: int = 3) -> float:
-    """Return the seconds of a call, the device's work included."""
+    """Return the seconds of a call, including the device's work."""
     for _ in range(warm_up):
         call()
     synchronise(device)
@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument("--batches", default="48,64,256", help="batch sizes to run ours with")
     parser.add_argument("--plain-batch", type=int, default=48)
     parser.add_argument("--plain-workers", type=int, default=8)
-    parser.add_argument("--workers", type=int, help="processes that decode for ours")
+    parser.add_argument("--workers", type=int, help="processes that decode, for ours")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--json", action="store_true")

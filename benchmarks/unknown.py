@@ -1,14 +1,14 @@
-"""How well unknown photos are told from known ones, and whether the stated false-rejection rate is kept.
+"""Measure how well unknown photos are rejected, and whether the stated false-rejection rate holds.
 
     python benchmarks/unknown.py
 
 On the embedded CUB-200 features, for each seed: the 100 base classes of cub200/big with all their photos (or no
 base at all), 50 of the other classes learned from five photos, the remaining 50 never learned. Thresholds are set
-on training photos; every figure is of test photos. The adapter of cub200-big has seen all training photos of the
-base classes, so that these set no threshold. In the row "held back" ten test photos of each base class are base
-photos that the adapter has not seen, as `--tune` and `retune` hold some back; they set the thresholds, and the
-other test photos are asked about. The exit status is 1 where an area under the ROC curve is not 0.05 above what it
-was with the embedded network before this one, or where thresholds for 5 % do not reject 3 to 7 % of known photos.
+on training photos; every figure is for test photos. The adapter of cub200-big was trained on all training photos
+of the base classes, so these cannot set thresholds. In the row "held back", ten test photos of each base class are
+base photos that the adapter has not seen, as with `--tune` and `retune`; they set the thresholds, and the other
+test photos are predicted. The exit status is 1 if an area under the ROC curve is not 0.05 above that of the
+previous embedded network, or if thresholds for 5 % do not reject 3 to 7 % of known photos.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fiveshot.recognizer.store.contents import KnownPhotos
 SHOTS = 5
 HELD_BACK = 10
 GAIN = 0.05
-# Of base and of 5-shot classes, with the embedded network before this one (1,664 values), same photographs.
+# Of base and of 5-shot classes, with the previous embedded network (1,664 values) and the same photos.
 BEFORE = {
     ("cub200", "100 base classes"): (0.726, 0.712),
     ("cub200", "no base"): (np.nan, 0.707),
@@ -176,7 +176,7 @@ def main() -> None:
 def wanted(
     pack: str, start: str, mean: NDArray[np.floating], rate: float
 ) -> list[tuple[str, float, float, float]]:
-    """Return figures with what they must be at least and at most."""
+    """Return figures with their lower and upper limits."""
     kinds = ("base", f"{SHOTS}-shot")
     before = BEFORE.get((pack, start), (np.nan, np.nan))
     areas = [(f"{pack}, {start}, AUROC {of}", mean[n], before[n] + GAIN, 1.0) for n, of in enumerate(kinds)]

@@ -1,13 +1,13 @@
-"""Which two views of a photo say most together, and what views cost.
+"""Choose the best two views of a photo, and measure the cost of views.
 
     python benchmarks/views.py --data DIR           # one GPU: three minutes
     python benchmarks/views.py --cost --check       # milliseconds of a photo on one core of this CPU
 
-DIR holds train.tar of CUB-200 (short side 160 px). Views are chosen on training photographs of base classes alone.
-Base classes are played as new ones (five shots each, the others with all photographs but ten, which are asked
-for); and 20 of them are told apart from five shots each without a base. Letters: w is the whole photo, squeezed;
-f, c, i and t are squares in the middle of it, whose sides are 1, 0.875, 0.656 and 0.5 of the short one; m is
-mirrored. What the choice gives on test photographs is printed by make_packs.py.
+DIR holds train.tar of CUB-200 (short side 160 px). Views are chosen only on training photos of base classes: some
+base classes play new ones (five shots each; of the other classes all photos but ten are learned, and these ten are
+predicted), and 20 of them are recognized from five shots each without a base. Letters: w is the whole photo,
+squeezed; f, c, i and t are squares in its middle with sides of 1, 0.875, 0.656 and 0.5 of the short side; m is
+mirrored. make_packs.py prints the result of the choice on test photos.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARES = {"f": 1.0, "c": 0.875, "i": 0.656, "t": 0.5}  # of the short side
 NAMES = ("c", "w", "i", "f", "t", "mc", "mw", "mi")
 FOUR = ("w", "i", "c", "mc")
 SHOTS, ASKED = 5, 10
-MOST = {2: 2.1, 4: 4.2}  # what views may cost, in forward passes of one
+MOST = {2: 2.1, 4: 4.2}  # limits of the cost of views, in forward passes of one view
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def cost(rounds: int = 15) -> list[Ratio]:
-    """Measure the forward pass of one photo with one, two and four views by turns, in processor time."""
+    """Measure the forward pass of one photo with one, two and four views in turns, in processor time."""
     embedders = {views: load_embedder(BackboneSpec(device="cpu", views=views)) for views in (1, 2, 4)}
     rng = np.random.default_rng(0)
     photos = {v: rng.integers(0, 256, (1, *e.preprocessing.shape), np.uint8) for v, e in embedders.items()}
@@ -90,7 +90,7 @@ def compare(data: Path, device: str) -> None:
 
 
 def scores(X: np.ndarray, labels: np.ndarray) -> str:
-    """Return the cells of a row: base classes played as new ones in two settings, classes without a base, mean."""
+    """Return the cells of a row: base classes as new ones in two settings, without a base, and the mean."""
     big, small = (get_protocol(f"cub200/{start}").session_classes[0] for start in ("big", "small"))
     with one_thread():
         found = [as_new(X, labels, big, folds=5), as_new(X, labels, small, folds=4)]
@@ -115,7 +115,7 @@ def one_view(photo: Image.Image, name: str) -> np.ndarray:
 def as_new(
     X: np.ndarray, y: np.ndarray, base: tuple[int, ...], *, folds: int, seeds: int = 2
 ) -> tuple[float, float]:
-    """Return A_HM and accuracy, averaged over folds of base classes that are played as new ones."""
+    """Return A_HM and accuracy, averaged over folds of base classes that play new ones."""
     rng, found = np.random.default_rng(7), []
     order = {label: rng.permutation(np.flatnonzero(y == label)) for label in base}
     asked = np.concatenate([rows[:ASKED] for rows in order.values()])
@@ -134,7 +134,7 @@ def as_new(
 
 
 def without_base(X: np.ndarray, y: np.ndarray, base: tuple[int, ...], *, draws: int = 20) -> float:
-    """Return the accuracy among 20 classes known from five shots each."""
+    """Return the accuracy among 20 classes that were learned from five shots each."""
     found = []
     for seed in range(draws):
         rng = np.random.default_rng(seed)

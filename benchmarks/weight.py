@@ -1,7 +1,7 @@
-"""What the everyday path weighs: cold commands beside what they cannot do without, memory, and disk.
+"""Measure the cost of everyday commands: cold starts relative to their imports, memory, and disk.
 
-python benchmarks/weight.py              # ends with status 1 where a limit is missed
-python benchmarks/weight.py --install    # installs into an empty environment too, which takes minutes
+python benchmarks/weight.py              # exits with 1 if a limit is missed
+python benchmarks/weight.py --install    # also installs into an empty environment; takes minutes
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BARE = "import numpy, scipy.linalg, onnxruntime, PIL.Image"
 CLASSES, SHOTS = 100, 5
 SIZE = (1600, 1200)  # of a photo
 
-# In one process: the pass of five photos through the embedded network, without loading or decoding anything.
+# In one process: the forward pass of five photos, without loading or decoding.
 FORWARD = """
 import time
 import numpy as np
@@ -47,7 +47,7 @@ print(min(times))
 
 @dataclass(frozen=True)
 class Cold:
-    """A process from its start to its end."""
+    """Time and memory of a process."""
 
     seconds: float
     megabytes: float
@@ -55,7 +55,7 @@ class Cold:
 
 @dataclass(frozen=True)
 class Limit:
-    """One line of the table: what is measured, beside what, and how much it may be."""
+    """A line of the table: a measured figure, its reference, and its limit."""
 
     what: str
     now: float
@@ -68,9 +68,9 @@ class Limit:
 
 
 def cold(command: list[str]) -> Cold:
-    """Run a command as a process of its own; its memory is what the system saw at the peak."""
+    """Run a command in its own process; the memory is its peak."""
     began = time.perf_counter()
-    # Bytecode is kept, as after an installation.
+    # Bytecode is cached, as after an installation.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
     assert process.stderr is not None
@@ -95,7 +95,7 @@ def make_material(folder: Path) -> None:
 
 
 def measure(folder: Path, rounds: int) -> list[Limit]:
-    """Run all commands in turn, several times over, and take the best of each: when nothing disturbs it."""
+    """Run all commands in turns, several times, and take the best of each."""
     model, copy, photos = folder / "model", folder / "copy", [str(folder / f"{n}.jpg") for n in range(SHOTS)]
     commands = {
         "import": [sys.executable, "-c", BARE],
@@ -112,7 +112,7 @@ def measure(folder: Path, rounds: int) -> list[Limit]:
         shutil.copytree(model, copy)
         for name, command in commands.items():
             measured = cold(command)
-            if number:  # the first round fills the caches of the system
+            if number:  # the first round fills the system's caches
                 runs[name].append(measured)
     best = {name: min(run.seconds for run in taken) for name, taken in runs.items()}
     forward = float(subprocess.run([sys.executable, "-c", FORWARD], check=True, capture_output=True).stdout)
@@ -132,7 +132,7 @@ def measure(folder: Path, rounds: int) -> list[Limit]:
 
 
 def installed(folder: Path) -> Limit:
-    """Install the package alone into an empty environment, and count the bytes that it brings along."""
+    """Install the package alone into an empty environment, and count the installed bytes."""
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     before = bytes_in(environment)
@@ -149,7 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--install", action="store_true", help="also install the package and count its bytes")
-    parser.add_argument("--tolerant", action="store_true", help="end with status 0 where a limit is missed too")
+    parser.add_argument("--tolerant", action="store_true", help="exit with 0 even if a limit is missed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 from PIL import Image
 
 from fiveshot import Recognizer
-from fiveshot.data.synthetic import draw_samples
+from fiveshot.data import draw_samples
 from fiveshot.recognizer import evaluate
 
 warnings.filterwarnings("ignore", message="IProgress")  # bars of progress stay text in this page

@@ -27,6 +27,7 @@ from fiveshot.values import (
     Prediction,
     Review,
     ServedClass,
+    Sightings,
     Sorting,
     from_json,
 )
@@ -36,7 +37,7 @@ __all__ = ["Client", "PhotoSet", "ServiceError"]
 PhotoFile = str | os.PathLike[str] | bytes | tuple[str, bytes]  # a path, bytes, or bytes with a name
 Made = TypeVar("Made")
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a request is sent again
-PAGE = 500  # classes of one request
+PAGE = 500  # classes or sightings of one request
 
 
 class ServiceError(FiveshotError):
@@ -413,6 +414,53 @@ class Client:
         found = PhotoSet(self, str(self._json("POST", "/v1/sort")["id"]))
         found.add(photos)
         return found
+
+    def sightings(self) -> Sightings:
+        """Return photos without a name that a watch has kept, the newest first, and in groups of similar ones."""
+        pages: list[dict[str, Any]] = []
+        params: dict[str, Any] = {"limit": PAGE}
+        while not pages or len(pages[-1]["sightings"]) == PAGE:
+            pages.append(self._json("GET", "/v1/sightings", params=params))
+            params["before"] = pages[-1]["sightings"][-1]["id"] if pages[-1]["sightings"] else None
+        found = {
+            "sightings": [one for page in pages for one in page["sightings"]],
+            "groups": list({one["id"]: one for page in pages for one in page["groups"]}.values()),
+            "bytes": pages[0]["bytes"],
+            "state": pages[0]["state"],  # if it changed meanwhile, a confirmation is refused
+        }
+        return _made(Sightings, found)
+
+    def sighting_picture(self, id: str, *, kept: bool = False) -> bytes:
+        """Return the small copy of a sighting, or the photo itself."""
+        return bytes(self._reply("GET", f"/v1/sightings/{quote(id, safe='')}", params={"kept": kept}).content)
+
+    def name_sightings(self, ids: Iterable[str], name: str) -> PhotosMade:
+        """Learn sightings as a class, known or new, or as ``none of these``, in one change."""
+        body = {"ids": list(ids), "name": name}
+        return _made(PhotosMade, self._json("POST", "/v1/sightings/name", json=body))
+
+    def confirm_sightings(self, ids: Iterable[str], *, state: int | None = None) -> PhotosMade:
+        """Learn sightings as the classes that are suggested for them, in one change.
+
+        Parameters
+        ----------
+        ids : iterable of str
+            Ids of the sightings.
+        state : int, optional
+            State of the model that made the suggestions: nothing is learned if it was changed since.
+
+        Returns
+        -------
+        PhotosMade
+            The result.
+        """
+        body = {"ids": list(ids), "state": state}
+        return _made(PhotosMade, self._json("POST", "/v1/sightings/confirm", json=body))
+
+    def dismiss_sightings(self, ids: Iterable[str], *, for_good: bool = False) -> PhotosMade:
+        """Put sightings aside without learning them; ``undo`` restores them, unless ``for_good`` erased them."""
+        body = {"ids": list(ids), "for_good": for_good}
+        return _made(PhotosMade, self._json("POST", "/v1/sightings/dismiss", json=body))
 
     def _parts(self, photos: list[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
         """Yield photos in lists that fit into one request."""

@@ -1,6 +1,6 @@
-"""Import a library of an optional extra, or say how to install it; and names of ours when they are used.
+"""Imports on first use: libraries of optional extras, and our own names.
 
-Light itself: a process finds out that a library is missing before it has loaded anything.
+The error for a missing library says how to install it. This module itself imports almost nothing.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 from fiveshot.errors import InputError
 
-# ONNX Runtime's official builds report events, with a device id, to their makers unless told not to at the start.
+# ONNX Runtime's official builds send events with a device id to Microsoft unless this is set before the import.
 PRIVATE = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 
 
 def import_extra(module: str, *, extra: str = "torch") -> Any:
-    """Return the imported module; where it is missing, the error says which extra brings it.
+    """Import and return a module; if it is missing, the error says which extra installs it.
 
     Parameters
     ----------
     module : str
         Name of the module, such as ``timm.data``.
     extra : str, default "torch"
-        The extra of fiveshot that installs it; an empty text is the package itself.
+        The extra of fiveshot that installs it; empty if fiveshot without extras does.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def import_extra(module: str, *, extra: str = "torch") -> Any:
     Raises
     ------
     InputError
-        When it is not installed. The hint is the line that installs it.
+        If it is not installed. The hint is the command that installs it.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def import_extra(module: str, *, extra: str = "torch") -> Any:
 
 
 def require_extra(*modules: str, extra: str = "torch") -> None:
-    """Raise where a library is missing, without loading any of those that are there.
+    """Raise an error if a library is missing, without importing any.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def require_extra(*modules: str, extra: str = "torch") -> None:
     Raises
     ------
     InputError
-        When one of them is not installed. The hint is the line that installs it.
+        If one of them is not installed. The hint is the command that installs it.
 
     Examples
     --------
@@ -80,9 +80,9 @@ def require_extra(*modules: str, extra: str = "torch") -> None:
 
 
 def imported_name(package: str, modules: Iterable[str], name: str, names: Sequence[str]) -> Any:
-    """Return what a name of a package stands for, imported now: the first of its modules to have it.
+    """Return a name of a package from the first of its modules that has it.
 
-    A package calls this from its ``__getattr__``, with its modules in the order in which they build on each other.
+    A package calls this from its ``__getattr__``, with its modules in the order in which they import each other.
 
     >>> imported_name("fiveshot", ("errors", "storage"), "counted", ["counted"])(2, "photo")
     '2 photos'
@@ -102,12 +102,12 @@ def is_installed(module: str) -> bool:
     """
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # how an import that is blocked, or half done, answers
+    except (ImportError, ValueError):  # a blocked or unfinished import
         return False
 
 
 def _missing(module: str, extra: str) -> InputError:
-    """Return the error for a library that is not installed."""
+    """Return the error for a missing library."""
     library = module.partition(".")[0]
     what = f"'fiveshot[{extra}]'" if extra else "fiveshot"
     return InputError(f"this needs {library}", hint=f"install it with: pip install {what}", code="missing_library")

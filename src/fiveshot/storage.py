@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: atomic writes, and arrays with checked metadata."""
+"""Files that are either complete or absent: atomic writes, and arrays with checked metadata."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,22 +33,23 @@ __all__ = [
     "make_folder",
     "part_beside",
     "read_tensors",
+    "require_replaceable",
     "require_writable",
     "write_tensors",
 ]
 
 FilePath = str | os.PathLike[str]
-"""A path as people give it: a string, or an object that stands for a path."""
-LONGEST_HEADER = 100_000_000  # bytes: the most the format allows
+"""A path: a string, or an object that stands for one."""
+LONGEST_HEADER = 100_000_000  # bytes; the format allows no longer header
 FRESH_COPY = "get a fresh copy of it"
 HEADER = "fiveshot"  # the metadata entry that we write: a JSON object with kind, version and meta
-# How a sealed file begins, after 8 bytes for the length of the header. The 64 digits that follow are the SHA-256
-# of all other bytes of the file.
+# A sealed file begins with 8 bytes for the length of the header, then with these bytes. The 64 digits that follow
+# are the SHA-256 of all other bytes of the file.
 _SEAL = b'{"__metadata__":{"sha256":"'
 _SEAL_AT, _SEAL_LENGTH = 8 + len(_SEAL), 64
-_PIECE = 1 << 20  # bytes that are read at a time
+_PIECE = 1 << 20  # bytes read at a time
 
-# As safetensors names the element types. NumPy has no bfloat16: nothing of ours is written in it.
+# The names of element types in safetensors. bfloat16 is missing, because NumPy does not have it.
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "I64": np.dtype("<i8"),
@@ -68,10 +69,9 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @contextmanager
 def atomic_path(target: FilePath) -> Iterator[Path]:
-    """Yield a temporary path beside ``target`` that takes its place when the block ends well.
+    """Yield a temporary path next to ``target``; if the block succeeds, the temporary file replaces ``target``.
 
-    When the block fails, whatever the reason (a full disk, a kill signal turned into an exception), the
-    temporary file is removed and ``target`` stays as it was.
+    If the block fails (a full disk, an interrupt), the temporary file is removed and ``target`` stays as it was.
 
     Parameters
     ----------
@@ -103,10 +103,10 @@ def atomic_path(target: FilePath) -> Iterator[Path]:
 
 @contextmanager
 def atomic_paths(*targets: FilePath) -> Iterator[tuple[Path, ...]]:
-    """Yield a temporary path beside each target; when the block ends well, they take their places in turn.
+    """Yield a temporary path next to each target; if the block succeeds, they replace the targets one by one.
 
-    All of them are on the disk before the first takes its place, so that a full disk leaves every target as it
-    was. Only a kill or a failing disk in the moment between can leave some targets new and others old.
+    All temporary files are on the disk before the first replacement, so a full disk leaves every target as it was.
+    Only a kill or a disk failure between two replacements can leave some targets new and others old.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def atomic_paths(*targets: FilePath) -> Iterator[tuple[Path, ...]]:
     Raises
     ------
     StorageError
-        When a file cannot be written.
+        If a file cannot be written.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def atomic_paths(*targets: FilePath) -> Iterator[tuple[Path, ...]]:
     ['graph.json', 'graph.onnx']
     """
     places = [require_writable(target) for target in targets]
-    modes: dict[Path, int] = {}  # of the temporary files that were made
+    modes: dict[Path, int] = {}  # access rights of the temporary files
     placed: list[Path] = []
     try:
         for place in places:
@@ -142,7 +142,7 @@ def atomic_paths(*targets: FilePath) -> Iterator[tuple[Path, ...]]:
         yield tuple(modes)
         for temporary, mode in modes.items():
             _flush_to_disk(temporary)
-            temporary.chmod(mode)  # some libraries put a file of their own in its place
+            temporary.chmod(mode)  # some libraries replace the file
         for temporary, place in zip(modes, places, strict=True):
             temporary.replace(place)
             placed.append(place)
@@ -159,17 +159,17 @@ def atomic_paths(*targets: FilePath) -> Iterator[tuple[Path, ...]]:
 
 
 def part_beside(target: Path) -> Path:
-    """Return a hidden name in the same folder that nobody else uses, for what becomes ``target`` when complete.
+    """Return an unused hidden name in the same folder, for writing what becomes ``target`` when it is complete.
 
     Parameters
     ----------
     target : Path
-        The file or folder to be.
+        The file or folder that will be made.
 
     Returns
     -------
     Path
-        A name of which nothing exists yet.
+        A path that does not exist.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def part_beside(target: Path) -> Path:
 
 
 def require_writable(target: FilePath) -> Path:
-    """Refuse a file that could not be written at the end, before any work is done for it.
+    """Raise an error if a file cannot be written, before any work is done for it.
 
     Parameters
     ----------
@@ -190,12 +190,12 @@ def require_writable(target: FilePath) -> Path:
     Returns
     -------
     Path
-        The same.
+        The file.
 
     Raises
     ------
     StorageError
-        When its folder does not exist or cannot be written to, or when it is a folder itself.
+        If its folder does not exist or cannot be written to, or if it is a folder.
 
     Examples
     --------
@@ -214,8 +214,50 @@ def require_writable(target: FilePath) -> Path:
     return path
 
 
+def require_replaceable(
+    target: Path, is_ours: Callable[[Path], bool], *, overwrite: bool, shown: str = ""
+) -> None:
+    """Refuse a target that something else than an earlier export has taken.
+
+    Parameters
+    ----------
+    target : Path
+        The file to write.
+    is_ours : callable
+        Tells whether an existing file is an earlier export, which may be replaced.
+    overwrite : bool
+        Whether any other file may be replaced, too. Something else than a file never is.
+    shown : str, optional
+        How messages name the target.
+
+    Raises
+    ------
+    StorageError
+        When it exists already and must not be replaced (``code`` is ``exists``).
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from fiveshot.storage import require_replaceable
+    >>> require_replaceable(Path(__file__), lambda file: False, overwrite=False)
+    Traceback (most recent call last):
+    fiveshot.errors.StorageError: ... exists already and is not an earlier export of this kind; ...
+    """
+    shown = shown or str(target)
+    if not target.exists():
+        return
+    if not target.is_file():
+        raise StorageError(f"{shown} exists already and is not a file", hint="choose another name", code="exists")
+    if not overwrite and not is_ours(target):
+        raise StorageError(
+            f"{shown} exists already and is not an earlier export of this kind",
+            hint="choose another name, or replace it with overwrite=True (--force)",
+            code="exists",
+        )
+
+
 def make_folder(folder: Path) -> Path:
-    """Make a folder and those above it, unless they are there, and return it.
+    """Make a folder and its parents if they do not exist, and return it.
 
     Parameters
     ----------
@@ -225,12 +267,12 @@ def make_folder(folder: Path) -> Path:
     Returns
     -------
     Path
-        The same.
+        The folder.
 
     Raises
     ------
     StorageError
-        When it cannot be made.
+        If it cannot be made.
 
     Examples
     --------
@@ -248,19 +290,19 @@ def make_folder(folder: Path) -> Path:
 
 @contextmanager
 def attempting(action: str, *, hint: str = "") -> Iterator[None]:
-    """Let an ``OSError`` of the block say what could not be done.
+    """Turn an ``OSError`` of the block into an error that says what could not be done.
 
     Parameters
     ----------
     action : str
-        What the block does, after ``cannot``.
+        What the block does; the message is ``cannot`` followed by this.
     hint : str, optional
         The way out.
 
     Raises
     ------
     StorageError
-        When the system refuses.
+        If the block raises an ``OSError``.
 
     Examples
     --------
@@ -290,7 +332,7 @@ def confirm_place(target: Path) -> None:
     Raises
     ------
     StorageError
-        When the disk does not confirm the name. The file is in place all the same.
+        If the disk does not confirm the name. The file is in place nevertheless.
 
     Examples
     --------
@@ -304,7 +346,7 @@ def confirm_place(target: Path) -> None:
     except OSError as error:
         raise StorageError(
             f"{target} is in place, but the disk did not confirm it ({error.strerror or error}), "
-            "so a power failure may undo it; look after the disk"
+            "so a power failure may undo it; check the disk"
         ) from error
 
 
@@ -313,8 +355,8 @@ def _listed(paths: list[Path]) -> str:
 
 
 def _create(path: Path) -> int:
-    """Make an empty file with the rights of an ordinary new one, and return them."""
-    # The system applies the umask here; to ask for it would change it for all threads for a moment.
+    """Make an empty file with the usual access rights, and return these."""
+    # The system applies the umask here. Reading the umask would change it for all threads for a moment.
     with path.open("xb") as file:
         return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
@@ -329,12 +371,12 @@ def _flush_to_disk(path: Path) -> None:
 
 @dataclass(frozen=True)
 class TensorFile:
-    """What a file holds: named arrays and the metadata they were written with.
+    """The content of a file: named arrays and metadata.
 
     Parameters
     ----------
     tensors : dict of str to ndarray
-        The arrays by name, mapped into memory. Changing one never changes the file.
+        The arrays by name, mapped into memory. Changing an array does not change the file.
     meta : dict
         The metadata: JSON values.
 
@@ -352,7 +394,7 @@ class TensorFile:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """An array whose rows come in blocks, so that they need never be in memory together.
+    """An array that is given in blocks of rows, so that it need not fit into memory.
 
     Parameters
     ----------
@@ -361,7 +403,7 @@ class Blocks:
     shape : tuple of int
         Shape of all blocks together.
     blocks : iterable of ndarray
-        The blocks in order. They are asked for one at a time, while the file is written.
+        The blocks in order. They are read one at a time, while the file is written.
 
     Examples
     --------
@@ -397,20 +439,20 @@ def write_tensors(
     path : str or path
         The file to write.
     tensors : mapping of str to array or Blocks
-        Arrays of NumPy or of another library (they are converted), or :class:`Blocks`.
+        Arrays of NumPy or another library (these are converted), or :class:`Blocks`.
     kind : str
-        What the file is, for :func:`read_tensors` to check.
+        The kind of file; :func:`read_tensors` checks it.
     version : int
         Version of the format of this kind.
     meta : mapping
         JSON values to keep with the arrays.
     seal : bool, default False
-        Store a SHA-256 of the whole file in it, which :func:`read_tensors` compares where ``sealed`` asks for it.
+        Store a SHA-256 of the whole file in it. :func:`read_tensors` checks it with ``sealed=True``.
 
     Raises
     ------
     StorageError
-        When the file cannot be written. The old file stays then, and nothing else is left behind.
+        If the file cannot be written. Then the old file stays, and no temporary file is left.
 
     Examples
     --------
@@ -425,7 +467,7 @@ def write_tensors(
     """
     about = json.dumps({"kind": kind, "version": version, "meta": dict(meta)}, allow_nan=False)
     arrays = {name: _as_blocks(tensor) for name, tensor in tensors.items()}
-    # The widest elements come first: each array then begins at a multiple of its element size.
+    # The largest elements come first, so each array begins at a multiple of its element size.
     arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
     with atomic_path(path) as temporary, temporary.open("w+b") as file:
         header = _header(arrays, about, seal)
@@ -443,18 +485,18 @@ def write_tensors(
 def read_tensors(path: FilePath, *, kind: str, version: int, sealed: bool = False) -> TensorFile:
     """Read a file written by :func:`write_tensors`, after checking what it is.
 
-    The arrays are mapped into memory: their numbers are read from the disk when they are looked at.
+    The arrays are mapped into memory: numbers are read from the disk when they are used.
 
     Parameters
     ----------
     path : str or path
         The file to read.
     kind : str
-        What the file must be.
+        The kind that the file must have.
     version : int
         The newest version of the format that the caller understands.
     sealed : bool, default False
-        Whether the file must have the SHA-256 that it was written with (``seal``). All of it is read for that.
+        Whether the file must have the SHA-256 that ``seal`` stored. Then the whole file is read.
 
     Returns
     -------
@@ -464,8 +506,8 @@ def read_tensors(path: FilePath, *, kind: str, version: int, sealed: bool = Fals
     Raises
     ------
     StorageError
-        When the file is missing, truncated, written by another program, of another kind or of a newer version, or
-        when it was to be sealed and a bit of it has changed.
+        If the file is missing, truncated, written by another program, of another kind or of a newer version, or if
+        ``sealed`` is set and the SHA-256 differs.
 
     Examples
     --------
@@ -485,13 +527,13 @@ def read_tensors(path: FilePath, *, kind: str, version: int, sealed: bool = Fals
     try:
         if not path.is_file():
             raise StorageError(f"no such file: {path}")
-        with path.open("rb") as opened:  # safe_open calls every file that it cannot open a missing one
+        with path.open("rb") as opened:  # safe_open reports every file that it cannot open as missing
             has_seal = sealed and _check_seal(path, opened)
         with safe_open(path, framework="numpy") as file:
             meta = _checked_meta(path, file.metadata(), kind, version)
             if sealed and not has_seal:
                 raise StorageError(
-                    f"{path} is damaged, or was changed: it has no SHA-256 of itself", hint=FRESH_COPY
+                    f"{path} is damaged or was changed: it does not hold its SHA-256", hint=FRESH_COPY
                 )
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             layout = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
@@ -508,12 +550,12 @@ def read_tensors(path: FilePath, *, kind: str, version: int, sealed: bool = Fals
 
 
 def file_kind(path: FilePath) -> str | None:
-    """Return the kind of a file that :func:`write_tensors` wrote, in any version; None for any other file.
+    """Return the kind of a file that any version of :func:`write_tensors` wrote; None for other files.
 
     Parameters
     ----------
     path : str or path
-        The file to look at.
+        The file.
 
     Returns
     -------
@@ -540,17 +582,17 @@ def file_kind(path: FilePath) -> str | None:
 
 
 def begins_as_ours(path: FilePath) -> bool:
-    """Tell whether a file begins as :func:`write_tensors` begins one: it may be ours, cut off or damaged.
+    """Tell whether a file begins like one of :func:`write_tensors`, so that it may be a truncated or damaged one.
 
     Parameters
     ----------
     path : str or path
-        The file to look at.
+        The file.
 
     Returns
     -------
     bool
-        False when another program wrote the file for certain.
+        False if another program certainly wrote the file.
 
     Examples
     --------
@@ -559,7 +601,7 @@ def begins_as_ours(path: FilePath) -> bool:
     """
     with Path(path).open("rb") as file:
         beginning = file.read(9)
-    short = len(beginning) < 9  # it cannot be told
+    short = len(beginning) < 9  # too short to tell
     return short or (beginning[8:] == b"{" and int.from_bytes(beginning[:8], "little") < LONGEST_HEADER)
 
 
@@ -567,7 +609,7 @@ def _as_blocks(tensor: Any) -> Blocks:
     """Return an array of any library as one block."""
     if isinstance(tensor, Blocks):
         return tensor
-    if hasattr(tensor, "detach"):  # PyTorch converts neither what has a gradient nor what lies on a GPU
+    if hasattr(tensor, "detach"):  # NumPy cannot convert tensors with gradients or on a GPU
         tensor = tensor.detach().cpu()
     array = np.asarray(tensor)
     if array.dtype.newbyteorder("<") not in _NAMES:
@@ -578,7 +620,7 @@ def _as_blocks(tensor: Any) -> Blocks:
 
 
 def _header(arrays: Mapping[str, Blocks], about: str, seal: bool) -> bytes:
-    digest = {"sha256": "0" * _SEAL_LENGTH} if seal else {}  # filled in when all the rest is written
+    digest = {"sha256": "0" * _SEAL_LENGTH} if seal else {}  # filled in when the rest is written
     header: dict[str, Any] = {"__metadata__": {**digest, HEADER: about}}
     start = 0
     for name, array in arrays.items():
@@ -590,7 +632,7 @@ def _header(arrays: Mapping[str, Blocks], about: str, seal: bool) -> bytes:
 
 
 def _check_seal(path: Path, file: BinaryIO) -> bool:
-    """Tell whether a file begins as a sealed one does; refuse it where its SHA-256 is not that of its content."""
+    """Tell whether a file has a seal; raise an error if its SHA-256 is not that of its content."""
     if file.read(_SEAL_AT)[8:] != _SEAL:
         return False
     if file.read(_SEAL_LENGTH) != _digest_but_seal(file):
@@ -599,7 +641,7 @@ def _check_seal(path: Path, file: BinaryIO) -> bool:
 
 
 def _digest_but_seal(file: BinaryIO) -> bytes:
-    """Return the digits of the SHA-256 of everything in a file but those of its seal."""
+    """Return the digits of the SHA-256 of a file without its seal."""
     file.seek(0)
     content = hashlib.sha256(file.read(_SEAL_AT))
     file.seek(_SEAL_AT + _SEAL_LENGTH)
@@ -611,18 +653,18 @@ def _digest_but_seal(file: BinaryIO) -> bytes:
 def _write_blocks(file: BinaryIO, array: Blocks) -> int:
     written = 0
     for block in array.blocks:
-        if block.size:  # an empty one has no bytes to point at
+        if block.size:  # an empty array has no buffer
             written += file.write(np.ascontiguousarray(block, array.dtype).data.cast("B"))
     return written
 
 
 def _mapped(path: Path, layout: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
-    """Map the arrays of a file, given in the order in which they lie in it.
+    """Map the arrays of a file into memory; ``layout`` has their order in the file.
 
-    safetensors checks files and gives copies. The format allows no gaps between arrays, so where each one lies
-    follows from the order, the types and the shapes that it checked.
+    safetensors checks files, but returns copies. The format allows no gaps between arrays, so the checked order,
+    types and shapes tell where each array begins.
     """
-    # Copy on write: whatever a caller does to an array, the file stays as it is.
+    # Copy on write: changing an array does not change the file.
     content: NDArray[np.uint8] = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
     start = 8 + int.from_bytes(content[:8].tobytes(), "little")
     arrays = {}
@@ -641,7 +683,7 @@ def _checked_meta(path: Path, metadata: dict[str, str] | None, kind: str, versio
     try:
         header = json.loads((metadata or {})[HEADER])
         found, found_version, meta = header["kind"], header["version"], header["meta"]
-    except (KeyError, TypeError, ValueError, RecursionError):  # the last where it is nested without end
+    except (KeyError, TypeError, ValueError, RecursionError):  # RecursionError: JSON that is nested too deeply
         raise StorageError(
             f"{path} is a safetensors file, but not a fiveshot {kind}: it was written by another program"
         ) from None

@@ -1,4 +1,4 @@
-"""How work is run: one thread for each numerical call, processes that import nothing from here, how far it is."""
+"""Threads, child processes and progress."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
 
-LIBRARIES = ("numpy", "scipy.linalg", "sklearn", "torch")  # which bring pools of threads when they are imported
+LIBRARIES = ("numpy", "scipy.linalg", "sklearn", "torch")  # their import adds pools of threads
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""What a Python in this environment does not import from: the folder that it is started in."""
+"""With this environment, Python does not import from the folder in which it starts."""
 
 
 Item = TypeVar("Item")
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 def in_order(
     call: Callable[[Item], Result], items: Iterable[Item], *, threads: int, ahead: int
 ) -> Iterator[Result]:
-    """Yield what a call makes of each item, in order, while threads call it for the next ``ahead`` items.
+    """Yield ``call(item)`` for each item, in order, while threads work on the next ``ahead`` items.
 
     Examples
     --------
@@ -46,9 +46,9 @@ def in_order(
 
 
 def one_for_each(call: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
-    """Yield what a numerical call makes of each item, in order, while threads work on an item each.
+    """Yield ``call(item)`` of a numerical call for each item, in order; each thread works on one item.
 
-    With one thread, the calls are made here, and BLAS may use all threads for each of them.
+    With one thread, the calls run in the caller's thread, and BLAS may use all cores for each.
 
     Examples
     --------
@@ -65,10 +65,10 @@ def one_for_each(call: Callable[[Item], Result], items: Iterable[Item], *, threa
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let BLAS, and PyTorch where it is loaded, use one thread for each call inside the block.
+    """Limit BLAS, and PyTorch if it is loaded, to one thread for each call inside the block.
 
-    Small matrices are slower on several threads, and several calls of one thread each use the cores better than
-    one call of several. Blocks of several threads may overlap: the last to leave puts back what was before.
+    Small matrices are slower on several threads, and several calls with one thread each use the cores better than
+    one call with several. Blocks of several threads may overlap; the last one to end restores the old numbers.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def one_thread() -> Iterator[None]:
 
 
 def blas_threads() -> int:
-    """Return how many threads a numerical call may use now: one inside :func:`one_thread`.
+    """Return how many threads a numerical call may use now; it is 1 inside :func:`one_thread`.
 
     Examples
     --------
@@ -99,25 +99,26 @@ def blas_threads() -> int:
 
 
 def library_imported() -> None:
-    """Let a library that was imported inside such a block use one thread, too."""
+    """Limit a library that was imported inside a :func:`one_thread` block, too."""
     _ONE_THREAD.limit_pools()
 
 
 class _OneThread:
-    """The pools of BLAS have one number for the process; PyTorch's is that of the thread that sets it.
+    """Counts the blocks that are open, and sets and restores the numbers of threads.
 
-    PyTorch's is also that of all threads that begin later: each thread has its own number back, and the last one
-    puts back that of the process.
+    A BLAS pool has one number for the whole process. PyTorch has one for the thread that sets it and for all
+    threads that start later. So each thread gets its own number back,
+    and the last one restores the number for new threads.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._users = 0
-        self._pools: list[tuple[Any, int]] = []  # of BLAS, each with its number before
-        self._before: int | None = None  # PyTorch's number of the first, and of threads that begin later
+        self._pools: list[tuple[Any, int]] = []  # of BLAS, each with its former number
+        self._before: int | None = None  # PyTorch's former number, for threads that start later
 
     def enter(self) -> int | None:
-        """Return PyTorch's number of this thread, or None where there is nothing to put back for it alone."""
+        """Return PyTorch's number for this thread, or None if this thread has nothing to restore."""
         with self._lock:
             inside = self._users > 0
             self._users += 1
@@ -134,7 +135,7 @@ class _OneThread:
             return None if inside and own == 1 else own
 
     def limit_pools(self) -> None:
-        """Limit the pools that have come since, if anybody is inside."""
+        """Limit new pools if a block is open."""
         with self._lock:
             if self._users:
                 self._limit_pools()
@@ -147,7 +148,7 @@ class _OneThread:
                 _set_threads(pool, 1)
 
     def leave(self, own: int | None) -> None:
-        """Put back what was before, as far as nobody else is inside."""
+        """Restore the numbers, except those that other open blocks still limit."""
         with self._lock:
             self._users -= 1
             before = self._before
@@ -160,14 +161,14 @@ class _OneThread:
                 return
             later = 1 if self._users else before
             torch.set_num_threads(later if own is None else own)
-            if own not in (None, later):  # that was for this thread: those that begin later are to have theirs
+            if own not in (None, later):  # this also set the number for new threads: set it again
                 again = Thread(target=torch.set_num_threads, args=(later,))
                 again.start()
                 again.join()
 
 
 def _set_threads(pool: Any, threads: int) -> None:
-    """Set the number of a pool, from whichever thread: which blocks overlap is counted here."""
+    """Set the number of threads of a pool, from any thread."""
     release = getattr(pool, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
@@ -182,9 +183,9 @@ def _loaded() -> tuple[bool, ...]:
 
 @cache
 def _pools(loaded: tuple[bool, ...]) -> list[Any]:
-    """Return the pools of BLAS in this process, looked for once for each set of libraries that are loaded.
+    """Return the BLAS pools of this process; the search runs once for each set of loaded libraries.
 
-    One that OpenMP runs has a number for each thread, and not one for the process.
+    Pools of OpenMP are left out: they have a number for each thread, not for the process.
     """
     from threadpoolctl import ThreadpoolController
 
@@ -197,10 +198,10 @@ _ONE_THREAD = _OneThread()
 
 @contextmanager
 def safe_children() -> Iterator[None]:
-    """Let every Python that is started inside the block, by whichever library, leave the current folder alone.
+    """Keep every Python that starts inside the block from importing from the current folder.
 
-    ``python -c`` and ``python -m``, with which pools of processes, fork servers and resource trackers begin, look
-    there first: a file ``json.py`` among somebody's photos would be run. Blocks of several threads may overlap.
+    Process pools, fork servers and resource trackers start with ``python -c`` or ``python -m``, which look there
+    first: a file ``json.py`` among somebody's photos would be run. Blocks of several threads may overlap.
 
     Examples
     --------
@@ -218,12 +219,12 @@ def safe_children() -> Iterator[None]:
 
 
 def safe_path() -> list[str]:
-    """Return where this process imports from, but for the folder that it runs in.
+    """Return the import path of this process without the current folder.
 
     Returns
     -------
     list of str
-        Absolute folders and archives, fiveshot's own among them.
+        Absolute folders and archives, including the one with fiveshot.
 
     Examples
     --------
@@ -238,7 +239,7 @@ def safe_path() -> list[str]:
 
 
 class _Safety:
-    """The environment is that of the whole process: the first to enter sets it, the last to leave puts it back."""
+    """Sets variables of the environment when the first block begins, and restores them when the last one ends."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -266,7 +267,7 @@ _SAFETY = _Safety()
 
 
 class Progress(Protocol):
-    """Called with the number of steps done and the number in all, each time a step is done.
+    """Called after each step with the number of finished steps and the number of all steps.
 
     Examples
     --------
@@ -278,4 +279,4 @@ class Progress(Protocol):
     """
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Take note of it."""
+        """Report the progress."""

@@ -13,7 +13,7 @@ from fiveshot.benchmark import (
     paper_protocols,
     paper_result,
 )
-from fiveshot.benchmark._published import TABLES
+from fiveshot.benchmark._paper_results import TABLES
 from fiveshot.errors import InputError
 
 ORIGINAL = Path(__file__).parents[3] / "shared" / "paper" / "tables.json"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fiveshot.benchmark import PROTOCOLS, Protocol, get_protocol
-from fiveshot.benchmark._published import TABLES
+from fiveshot.benchmark._paper_results import TABLES
 from fiveshot.errors import InputError
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fiveshot.benchmark import RunRecord, get_protocol, read_published, run
+from fiveshot.benchmark import OverallFigures, RunRecord, get_protocol, read_published, run, shipped_figures
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
 
@@ -109,6 +109,34 @@ def test_the_papers_order_and_drawn_shots_match_their_own(differences) -> None:
 def test_a_file_that_makes_no_sense_is_refused(differences, changes: dict) -> None:
     with pytest.raises(InputError):
         differences(**changes)
+
+
+@pytest.mark.parametrize("known", [{"first": 80}, {"base": 101}, {"base": "80"}, {}])
+def test_figures_without_sessions_are_base_last_and_average(differences, known: dict) -> None:
+    assert differences(methods={"Theirs": {"base": 80, "average": 75.5}}) == ()
+    with pytest.raises(InputError):
+        differences(methods={"Theirs": known})
+
+
+@pytest.mark.parametrize("name", shipped_figures())
+def test_shipped_figures_say_where_they_were_read_and_how_they_were_measured(name: str) -> None:
+    published = read_published(name)
+    assert "https://" in published.origin
+    assert set(published.setting) == {"class_order", "base_classes", "increment", "shots", "shot_draw", "images"}
+    for known in published.overall.values():
+        assert known.last < known.average < known.base
+
+
+def test_shipped_figures_fit_the_protocol_of_the_official_lists_and_no_other(record: RunRecord) -> None:
+    published = read_published("privilege-cub200")
+    assert published.overall == {"PriViLege": OverallFigures(base=0.8221, last=0.7508, average=0.775)}
+    assert published.differences(record) == ()
+    drawn = run(get_protocol("cub200/big"), embedded_features("cub200"), "ncm")
+    assert [line.split(":")[0] for line in published.differences(drawn)] == [
+        "class order",
+        "choice of the shots",
+        "split",
+    ]
 
 
 def test_figures_are_read_as_fractions(tmp_path: Path) -> None:

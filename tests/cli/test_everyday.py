@@ -119,6 +119,7 @@ def test_an_error_comes_before_anything_heavy_is_loaded(
         ("new other --backbone vit_tiny_patch16_224", "torch"),
         ("export things things.onnx --onnx", "onnx"),
         ("backbones vit_tiny_patch16_224", "torch"),
+        ("backbone export tiny_vit_5m_224.dist_in22k tiny.onnx", "torch"),
         ("watch things samples", "watch"),
     ],
 )

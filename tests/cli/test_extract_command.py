@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -180,28 +179,3 @@ def test_wrong_input_is_one_sentence_and_status_1(
     assert message in said
     assert "Traceback" not in said + printed
     assert not (tmp_path / "a.safetensors").exists()
-
-
-def test_backbones_are_listed_with_their_costs(fiveshot) -> None:
-    status, printed, _ = fiveshot("backbones", "tiny_vit_5m_224.dist_in22k", TINY)
-    assert status == 0
-    lines = printed.splitlines()
-    assert [line.split()[0] for line in lines] == ["backbone", "tiny_vit_5m_224.dist_in22k", TINY]
-    assert "5.1 M" in lines[1]
-    assert "here" in lines[1]
-    assert "to download" in lines[2]
-
-
-def test_backbones_as_json(fiveshot) -> None:
-    status, printed, _ = fiveshot("backbones", "--json", TINY)
-    assert status == 0
-    found = json.loads(printed)
-    assert (found["command"], found["model"], found["ok"]) == ("backbones", None, True)
-    (info,) = found["result"]["backbones"]
-    assert (info["name"], info["width"], info["input_size"]) == (TINY, 64, 160)
-
-
-def test_an_unknown_backbone_is_refused(fiveshot) -> None:
-    status, _, said = fiveshot("backbones", "vit_base_patch16_225")
-    assert status == 1
-    assert "no backbone 'vit_base_patch16_225'; nearest: vit_base_patch16_224" in said

@@ -90,6 +90,12 @@ def test_the_help_of_an_everyday_command_fits_a_screen(name: str, monkeypatch: p
     assert len(shown.strip().splitlines()) <= 30
 
 
+def test_the_help_of_the_longest_command_fits_a_tall_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = CliRunner().invoke(app, ["watch", "--help"], prog_name="fiveshot").output
+    assert len(shown.strip().splitlines()) <= 60
+
+
 def test_no_help_text_points_to_files_that_are_not_installed() -> None:
     helps = [(name, one.help or "") for name, command in COMMANDS.items() for one in command.params]
     assert [name for name, text in helps if "docs/" in text] == []

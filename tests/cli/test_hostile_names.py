@@ -76,6 +76,13 @@ def shown(run: Run) -> Callable[..., str]:
     return ask
 
 
+def test_names_that_a_model_keeps(run: Run, photos: Path) -> None:
+    _, listed, _ = run("show", "model", "owl")
+    _, printed, _ = run("predict", "model", photos / "owl" / "1.png", "--why")
+    assert "]0;title[31m.png" in listed
+    assert not {"\x1b", "\x07"} & set(listed + printed)
+
+
 EXTRACT = ("extract", "--images", "photos", "--out", "a.safetensors", "--device", "cpu", "--backbone", TINY)
 
 

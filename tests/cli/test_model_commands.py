@@ -365,6 +365,8 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("export", "birds", "nowhere/b.fiveshot"), "nowhere"),
         (("export", "birds", "b.bin", "--onnx"), "must end in .onnx"),
         (("export", "birds", "b.onnx", "--onnx", "--photos"), "exclude each other"),
+        (("export", "birds", "b.fiveshot", "--all-views"), "--all-views is for --onnx"),
+        (("export", "birds", "--web", "site", "--all-views"), "--all-views has no effect on an export to a page"),
         (("export", "birds"), "give a FILE or --web FOLDER"),
         (("export", "birds", "b.fiveshot", "--web", "site"), "give a FILE or --web FOLDER"),
         (("export", "birds", "--web", "site", "--onnx"), "--onnx has no effect on an export to a page"),
@@ -561,14 +563,18 @@ def test_export_as_a_page(run: Run, answer: Any, model: Path) -> None:
 def test_export_to_onnx(answer: Any, model: Path) -> None:
     import onnxruntime
 
-    assert answer("export", model, "birds.onnx", "--onnx")["files"] == ["birds.onnx", "birds.json"]
-    said = json.loads(Path("birds.json").read_text(encoding="utf-8"))
-    assert said["classes"] == ["kite", "owl", "wren"]
+    wanted = ["birds.onnx", "birds.json", "labels.txt"]
+    assert answer("export", model, "birds.onnx", "--onnx")["files"] == wanted
+    labels = Path("labels.txt").read_text(encoding="utf-8").splitlines()
+    assert labels == ["kite", "owl", "wren"]
     pixels = np.asarray(Image.open("test/kite/0.png").convert("RGB"), np.float32)[2:162, 5:165]
-    images = ((pixels / 255 - said["input"]["mean"]) / said["input"]["std"]).transpose(2, 0, 1)[None, None]
+    images = (pixels / 255).transpose(2, 0, 1)[None]
     session = onnxruntime.InferenceSession("birds.onnx")
-    _, probabilities, _ = session.run(None, {"images": images.astype(np.float32)})
-    assert said["classes"][int(probabilities[0].argmax())] == "kite"
+    probabilities, _, _ = session.run(None, {"images": images})
+    assert labels[int(probabilities[0].argmax())] == "kite"
+    answer("export", model, "birds.onnx", "--onnx", "--all-views")
+    (taken,) = onnxruntime.InferenceSession("birds.onnx").get_inputs()
+    assert taken.shape == ["n", 1, 3, 160, 160]
 
 
 def test_a_backbone_is_adapted_later(run: Run, answer: Any, model: Path, material: Path) -> None:
@@ -685,7 +691,7 @@ def test_a_review_shows_asks_and_applies(run: Run, answer: Any, model: Path) -> 
     assert (mixed["label"], mixed["to"]) == ("wren", "owl")
     status, printed, _ = run("review", model)
     assert status == 0
-    assert f"{mixed['photo']} of wren: move to owl" in printed
+    assert f"{mixed['photo']} ({mixed['name']}) of wren: move to owl" in printed
     (head,) = [line for line in printed.splitlines() if line.startswith("class ")]
     assert head.split("   (")[0].split("  ")[-5:] == ["left out", "expected", "with 1 more", "2 more", "5 more"]
     for one in found["classes"]:
@@ -716,10 +722,8 @@ def test_what_is_not_firm_is_shown_and_not_applied(run: Run, answer: Any, model:
     (mixed,) = [one for one in answer("review", model)["review"]["suggestions"] if one["kind"] == "mixed-up"]
     assert (mixed["to"], mixed["firm"]) == ("owl", False)
     printed = run("review", model)[1]
-    assert (
-        f"{mixed['photo']} of wren: look at this, perhaps move to owl; 2 of the 5 nearest photos are of "
-        in printed
-    )
+    advice = "look at this, perhaps move to owl; 2 of the 5 nearest photos are of "
+    assert f"{mixed['photo']} ({mixed['name']}) of wren: {advice}" in printed
     assert "--apply mixed-up" not in printed
     status, printed, said = run("review", model, "--apply", "mixed-up", "--yes")
     assert (status, "the model did not change" in printed, "left for you to decide" in said) == (0, True, True)
@@ -759,7 +763,7 @@ def test_predictions_say_why(run: Run, answer: Any, model: Path) -> None:
     assert one["why"][0]["likeness"] == pytest.approx(1.0, abs=1e-5)
     assert answer("predict", model, "photos/owl/0.png")["predictions"][0]["why"] == []
     printed = run("predict", model, "photos/owl/0.png", "--why")[1]
-    assert f"  like {one['why'][0]['id']} of owl: 1.00" in printed.splitlines()
+    assert f"  like {one['why'][0]['id']} (0.png) of owl: 1.00" in printed.splitlines()
 
 
 def test_a_folder_without_labels_is_sorted_and_named(
@@ -781,6 +785,9 @@ def test_a_folder_without_labels_is_sorted_and_named(
     assert status == 0
     assert "7 photos: " in printed
     assert "left out: mixed/notes.jpg" in said
+    assert answer("sort", model, "mixed", "--page", "sorted.html")["page"] == "sorted.html"
+    assert Path("sorted.html").read_text(encoding="utf-8").count("data:image/jpeg") >= 7
+    assert run("sort", model, "mixed", "--page", "nowhere/sorted.html")[0] == 1
     given = [option for number in strange for option in ("--name", f"{number}=gray")]
     learned = answer("sort", model, "mixed", *given)["learned"]
     assert [(one["name"], one["photos"]) for one in learned] == [("gray", 5)]
@@ -833,11 +840,33 @@ def test_a_second_look_is_shown_as_pictures(run: Run, answer: Any, model: Path) 
     figures = [*beside, *told]
     assert page.count('<img src="data:image/jpeg;base64,') == 2 * len(figures) - figures.count(None)
     assert "<b>" not in page
-    (command,) = re.findall(f'<p class="text">(fiveshot move .* {mixed["photo"]} --to .*)</p>', page)
-    assert shlex.split(html.unescape(command))[1:] == ["move", str(model), mixed["photo"], "--to", mixed["to"]]
+    commands = [re.sub("</?span>", "", one) for one in re.findall("<code>(.*?)</code>", page)]
+    typed = [shlex.split(html.unescape(one))[1:] for one in commands]
+    assert ["move", str(model), mixed["photo"], "--to", mixed["to"]] in typed
+    assert f"{mixed['photo']} ({mixed['name']})" in page
     _, printed, _ = run("review", model)
     assert f"fiveshot review {model} --page review.html" in printed
     assert run("review", model, "--page", "nowhere/review.html")[0] == 1
+
+
+def test_names_of_files_are_shown_and_can_be_left_out(run: Run, answer: Any, model: Path) -> None:
+    photos = answer("show", model, "owl")["photos"]
+    assert [Path(one["name"]).suffix for one in photos] == [".png"] * len(photos)
+    _, printed, _ = run("show", model, "owl")
+    assert f"{photos[0]['id']}  {photos[0]['name']}  " in printed
+    assert "file names are kept" in run("show", model)[1]
+    (said,) = answer("predict", model, "test/owl/0.png", "--why")["predictions"]
+    near = said["why"][0]
+    assert (
+        f"  like {near['id']} ({near['name']}) of {near['label']}: "
+        in run("predict", model, "test/owl/0.png", "--why")[1]
+    )
+    assert answer("set", model, "names", "off") == {"name": "names", "names": False}
+    assert run("history", model, "--limit", 1)[1].endswith(" set names off (before: on)\n")
+    assert {one["name"] for one in answer("show", model, "owl")["photos"]} == {None}
+    assert "file names are not kept" in run("show", model)[1]
+    assert run("set", model, "names", "perhaps")[0] == 1
+    assert answer("new", "without", "--no-names")["names"] is False
 
 
 def test_the_rate_of_false_rejections_is_changed(run: Run, answer: Any, model: Path) -> None:

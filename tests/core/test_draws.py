@@ -11,8 +11,8 @@ from fiveshot.core import ClassGaussian, SummedGaussian
 from fiveshot.core.draws import (
     Sampling,
     derived_seed,
-    draw_samples,
     factored_samples,
+    gaussian_samples,
     hold_back,
     normal_numbers,
     random_features,
@@ -31,7 +31,7 @@ def gaussian(rank: int, d: int = 8, dtype: Any = np.float64) -> ClassGaussian:
 def test_samples_have_the_mean_and_covariance_of_the_class(rank: int) -> None:
     n = 40_000
     target = gaussian(rank)
-    samples = np.asarray(draw_samples(target, n, seed=3))
+    samples = np.asarray(gaussian_samples(target, n, seed=3))
     covariance = np.asarray(target.factor.T @ target.factor)
     deviations = np.sqrt(np.diag(covariance))
     # Five standard errors: of a mean σ/√n, of a covariance √((σ_i² σ_j² + σ_ij²) / n).
@@ -42,13 +42,13 @@ def test_samples_have_the_mean_and_covariance_of_the_class(rank: int) -> None:
 
 def test_samples_stay_in_the_span_of_the_factor() -> None:
     target = gaussian(3)
-    samples = np.asarray(draw_samples(target, 50, seed=0) - target.mean)
+    samples = np.asarray(gaussian_samples(target, 50, seed=0) - target.mean)
     assert np.linalg.matrix_rank(samples, tol=1e-9) == 3
 
 
 def test_samples_are_normal_in_every_direction() -> None:
     target = gaussian(8)
-    white = np.asarray(draw_samples(target, 20_000, seed=1) - target.mean) @ np.linalg.inv(
+    white = np.asarray(gaussian_samples(target, 20_000, seed=1) - target.mean) @ np.linalg.inv(
         np.asarray(target.factor)
     )
     kurtosis = (white**4).mean(axis=0)
@@ -60,27 +60,27 @@ def test_a_summed_covariance_is_drawn_from_as_its_factor() -> None:
     factor[np.arange(8), np.arange(8)] = np.abs(np.diag(factor)) + 1  # the one that is triangular and positive
     mean = np.arange(8.0)
     summed = SummedGaussian(made(mean), made(np.tril(factor.T @ factor)))
-    expected = draw_samples(ClassGaussian(made(mean), made(factor)), 20, seed=4)
-    np.testing.assert_allclose(draw_samples(summed, 20, seed=4), expected, atol=1e-12)
+    expected = gaussian_samples(ClassGaussian(made(mean), made(factor)), 20, seed=4)
+    np.testing.assert_allclose(gaussian_samples(summed, 20, seed=4), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("rank", [0, 3])
 def test_samples_are_mapped_through_their_factor(rank: int) -> None:
     target, features = gaussian(rank), random_features(8, 30, seed=0, like=made([0.0]))
-    rows, whole = factored_samples(target, 12, seed=4), draw_samples(target, 12, seed=4)
+    rows, whole = factored_samples(target, 12, seed=4), gaussian_samples(target, 12, seed=4)
     np.testing.assert_allclose(features(rows), features(whole), atol=1e-12)
     np.testing.assert_allclose(features(rows[3:7] * 2.0), features(2 * whole[3:7]), atol=1e-12)
 
 
 def test_a_class_without_covariance_repeats_its_mean() -> None:
     mean = made(np.arange(4.0))
-    found = draw_samples(ClassGaussian(mean, made(np.empty((0, 4)))), 3, seed=0)
+    found = gaussian_samples(ClassGaussian(mean, made(np.empty((0, 4)))), 3, seed=0)
     assert same(found, made(np.tile(np.arange(4.0), (3, 1))))
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_does_not() -> None:
     target = gaussian(5)
-    one, again, other = (draw_samples(target, 10, seed=seed) for seed in (7, 7, 8))
+    one, again, other = (gaussian_samples(target, 10, seed=seed) for seed in (7, 7, 8))
     assert same(one, again)
     assert not np.isclose(one, other).any(axis=1).all()
     features = [random_features(3, 5, seed=s, like=made([0.0])).projection for s in (1, 1, 2)]
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_does_not() -> None:
 
 
 def test_precision_does_not_change_the_draw() -> None:
-    single, double = (draw_samples(gaussian(5, dtype=t), 20, seed=7) for t in (np.float32, np.float64))
+    single, double = (gaussian_samples(gaussian(5, dtype=t), 20, seed=7) for t in (np.float32, np.float64))
     dtypes = [made([0], t).dtype for t in (np.float32, np.float64)]
     assert [single.dtype, double.dtype] == dtypes
     np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-5)
@@ -110,7 +110,7 @@ def test_no_global_generator_is_touched() -> None:
     torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     torch.manual_seed(0)
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    draw_samples(gaussian(3), 5, seed=0)
+    gaussian_samples(gaussian(3), 5, seed=0)
     random_features(3, 5, seed=0, like=made([0.0]))
     stratified_split(np.arange(20) % 3, held_out=0.2, seed=0)
     assert torch.equal(torch.get_rng_state(), torch_state)

@@ -30,7 +30,7 @@ THINGS = {"wren": "apple", "owl": "house", "kite": "fish"}  # what is drawn unde
 
 def draw_photos(folder: Path) -> None:
     """Draw what every page has."""
-    from fiveshot.data.synthetic import draw_samples
+    from fiveshot.data import draw_samples
 
     drawn = folder / "drawn"
     draw_samples(drawn, seed=0)

@@ -185,7 +185,7 @@ class NeedsABase(Plain):
         (Scales, "old classes", "new classes change the statistics of"),
         (StartsFromBefore, "starting over", "fit does not forget what was learned before"),
         (LosesStateInFiles, "loaded heads", "learns something else after loading"),
-        (LosesStateInFiles, "files", "gives other scores after loading"),
+        (LosesStateInFiles, "files", "gives different scores after loading"),
         (ChangesThePreviousModel, "copies", "changes when a copy of it learns"),
         (LyingTokens, "tokens", "class_tokens keeps the object of a class whose scores changed"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fiveshot.core import Calibration, calibrate, class_statistics, ridge, summarize
-from fiveshot.core.draws import derived_seed, draw_samples, random_features
+from fiveshot.core.draws import derived_seed, gaussian_samples, random_features
 from fiveshot.heads import make_head
 
 FILE = Path(__file__).parents[2] / "docs" / "explanation" / "paper.py"
@@ -69,7 +69,7 @@ def test_c_ranpac_on_the_samples_that_our_head_draws(paper: dict[str, Any]) -> N
         mean, covariance = paper["calibrated"](rows, BASE, beta=0.5)
         np.testing.assert_allclose(gaussian.mean, mean, rtol=1e-10)
         np.testing.assert_allclose(gaussian.factor.T @ gaussian.factor, covariance, rtol=1e-8, atol=1e-10)
-        drawn[label] = draw_samples(gaussian, PER_CLASS, seed=derived_seed(SEED, label))
+        drawn[label] = gaussian_samples(gaussian, PER_CLASS, seed=derived_seed(SEED, label))
     found = paper["ranpac"](BASE, drawn, X, projection(), LAMBDA)
     expected = scores("c-ranpac", **RIDGE, per_class=PER_CLASS)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)

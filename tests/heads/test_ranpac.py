@@ -10,7 +10,7 @@ from oracles import best_lambda, one_hot, ranpac_scores
 from sklearn.linear_model import Ridge
 
 from fiveshot.core import Calibration, calibrate, class_statistics, summarize
-from fiveshot.core.draws import derived_seed, draw_samples, random_features, stratified_split
+from fiveshot.core.draws import derived_seed, gaussian_samples, random_features, stratified_split
 from fiveshot.errors import InputError
 from fiveshot.heads import RanPAC, Sampling
 
@@ -30,7 +30,7 @@ def sampled(rows: Rows, base: Rows, calibration: Calibration | None, *, per_clas
     drawn = {}
     for label, part in rows.items():
         gaussian = calibrate(summarize(np.asarray(part)), statistics, calibration)
-        drawn[label] = draw_samples(gaussian, per_class, seed=derived_seed(seed, label))
+        drawn[label] = gaussian_samples(gaussian, per_class, seed=derived_seed(seed, label))
     return drawn
 
 

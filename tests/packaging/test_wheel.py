@@ -105,7 +105,7 @@ def test_it_runs_from_anywhere(elsewhere: Path, tmp_path: Path) -> None:
 def test_the_backbone_is_in_it(elsewhere: Path, tmp_path: Path) -> None:
     code = (
         "from fiveshot import Recognizer\n"
-        "from fiveshot.data.synthetic import draw_samples\n"
+        "from fiveshot.data import draw_samples\n"
         "draw_samples('samples', seed=0)\n"
         "with Recognizer.create('things') as things:\n"
         "    things.learn('fish', 'samples/learn/fish/1.jpg')\n"

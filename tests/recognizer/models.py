@@ -73,7 +73,8 @@ def held(model: Recognizer) -> dict[str, object]:
         for label, summary, new in memory
     }
     stored = {
-        one.name: (one.id, one.base, one.sha256s, one.features.tobytes()) for one in contents.classes.values()
+        one.name: (one.id, one.base, one.sha256s, one.features.tobytes(), one.photos.names)
+        for one in contents.classes.values()
     }
     return {"classes": classes, "photos": stored, "manifest": contents.manifest.to_toml()}
 

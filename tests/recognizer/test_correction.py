@@ -470,7 +470,10 @@ def test_the_rate_can_be_changed_and_undone(make: Callable[..., Recognizer]) -> 
         assert model.show().false_rejection == 0.5
         thresholds = [one["threshold"] for one in answers(model)]
         assert all(new > old["threshold"] for new, old in zip(thresholds, said, strict=True))
-        assert model.history(1)[0].detail == {"false_rejection": 0.5, "before": 0.05}
+        assert model.history(1)[0].detail == {
+            "options": {"false_rejection": 0.5},
+            "before": {"false_rejection": 0.05},
+        }
         assert model.undo().action == "set"
         assert held(model) == before
         assert answers(model) == said

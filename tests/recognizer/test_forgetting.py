@@ -28,13 +28,18 @@ SMALL = picture(color="crimson")
 Blocking = Callable[[Path], AbstractContextManager[None]]
 
 
+def file_name(row: int) -> str:
+    return f"Schlagschwirl {row}.jpg"
+
+
 def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, bytes]:
-    """Return what a class leaves in files: its name, digests, features, mean and rows of its factor."""
+    """Return what a class leaves in files: names, digests, features, mean and rows of its factor."""
     summary = model.snapshot.memory.statistics[name]
     found = {"name": name.encode(), "thumbnail": SMALL, "original": b"the large picture"}
     for row in range(len(X)):
         found[f"feature {row}"] = X[row].tobytes()[:16]
         found[f"digest {row}"] = sha256(X[row].tobytes()).hexdigest().encode()
+        found[f"file name {row}"] = file_name(row).encode()
     found["mean"] = summary.mean.tobytes()
     for row, values in enumerate(summary.factor):
         found[f"factor {row}"] = values.tobytes()
@@ -44,7 +49,7 @@ def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, by
 def learn_secret(model: Recognizer, count: int = 6) -> dict[str, bytes]:
     X = photos(SECRET, count)
     pictures = {"thumbnails": [SMALL] * count, "originals": [b"the large picture"] * count}
-    model.learn_features(SECRET, X, **pictures)
+    model.learn_features(SECRET, X, names=[f"album/{file_name(row)}" for row in range(count)], **pictures)
     return traces(SECRET, X, model)
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,10 @@ from fiveshot.recognizer import (
     ConflictError,
     Recognizer,
     confirm_sightings,
+    dismiss_sightings,
     forget_sightings,
     import_file,
+    learn_sightings,
     name_sightings,
     sightings,
 )
@@ -98,30 +99,84 @@ def test_none_of_these_and_photos_that_were_learned_before(make: Make) -> None:
     assert len(model.snapshot.contents.negatives.photos.ids) == 1
 
 
-def test_right_is_what_the_model_took_them_for(make: Make) -> None:
+def test_right_is_what_the_model_takes_them_for_in_one_change(make: Make) -> None:
     model = learned(make())
-    between = (photos("owl", 1) + photos("wren", 1)) / 2
-    (unsure,) = model.predict_features(between, sure=1.0)
-    (sure,) = model.predict_features(photos("wren", 1))
-    assert (unsure.answer, sure.answer) == ("unsure", "class")
-    keep(model, "owl", 0, prediction=unsure)
-    keep(model, "wren", 1, prediction=sure)
-    keep(model, "heron", 2)
-    keep(model, "gull", 3, prediction=replace(sure, label="gull"))
-    for one, reason in (("s3", "the model did not know it"), ("s4", "there is no class 'gull' now")):
-        with pytest.raises(InputError, match=f"{one} cannot be confirmed: {reason}"):
-            confirm_sightings(model, ["s1", one])
-    assert [one.counts for one in confirm_sightings(model, ["s2", "s1"])] == [
-        {"wren": 6},
-        {unsure.candidates[0].label: 6},
-    ]
-    assert ids(model) == ["s4", "s3"]
+    for name, number in (("owl", 5), ("wren", 1), ("owl", 6), ("heron", 3)):
+        keep(model, name, number)
+    found = sightings(model)
+    assert [one.suggestion for one in found.sightings] == [None, "owl", "wren", "owl"]
+    with pytest.raises(InputError, match="no class is suggested for s4"):
+        confirm_sightings(model, ["s1", "s4"])
+    with pytest.raises(ConflictError, match="the model was changed since state 1"):
+        confirm_sightings(model, ["s1"], state=1)
+    made = confirm_sightings(model, ["s3", "s2", "s1"], state=found.state)
+    assert made.counts == {"owl": 7, "wren": 6}
+    assert (ids(model), model.snapshot.state) == (["s4"], found.state + 1)
+    assert model.check() == []
+    model.undo()
+    assert sightings(model).sightings == found.sightings
+    assert model.check() == []
+
+
+def test_a_class_that_is_learned_is_suggested_for_the_rest(make: Make) -> None:
+    model = learned(make())
+    for number in range(6):
+        keep(model, "heron", number)
+    name_sightings(model, ids(model)[1:], "heron")
+    (rest,) = sightings(model).sightings
+    assert (rest.prediction.label, rest.suggestion) == (None, "heron")
+    assert confirm_sightings(model, rest.id).counts == {"heron": 6}
+
+
+def test_several_names_in_one_change(make: Make) -> None:
+    model = learned(make())
+    for number in range(3):
+        keep(model, "heron", number)
+    keep(model, "heron", 0)  # the same photo again
+    with pytest.raises(InputError, match="heron 0 is one photo, and cannot be 'heron' and 'gull'"):
+        learn_sightings(model, {"heron": ["s1"], "gull": ["s4"]})
+    made = learn_sightings(model, {"heron": ["s1"], "gull": ["s2"], NONE: ["s3"]})
+    assert made.counts == {"heron": 1, "gull": 1, NONE: 1}
+    # A learned photo moves, and no class is left empty by a change that names several.
+    with pytest.raises(InputError, match="'heron' would have no photos left"):
+        learn_sightings(model, {"gull": ["s4"], "owl": [keep(model, "owl", 9)]})
+    assert name_sightings(model, "s4", "gull").counts == {"heron": 0, "gull": 2}
+    model.undo()
+    model.undo()
+    assert ids(model) == ["s5", "s4", "s3", "s2", "s1"]
+    assert model.snapshot.classes == ("crow", "owl", "wren")
+    assert model.check() == []
+
+
+def test_dismissed_ones_come_back_with_undo(make: Make) -> None:
+    model = learned(make())
+    for number in range(3):
+        keep(model, "heron", number, original=LARGE)
+    before = sightings(model)
+    assert dismiss_sightings(model, ["s3", "s1"]).ids == ("s3", "s1")
+    assert ids(model) == ["s2"]
+    with pytest.raises(InputError, match="there is no sighting s1"):
+        dismiss_sightings(model, ["s2", "s1"])
+    model.forget("crow", for_good=True)  # erases what it must, and not what was only dismissed
+    model.undo(past_forget=True)
+    assert sightings(model).sightings == before.sightings
+    dismiss_sightings(model, ["s3", "s2", "s1"])
+    assert forget_sightings(model) == 3
+    assert files_with(model.path, LARGE[5_000:5_032]) == []
+    model.undo(past_forget=True)
+    assert ids(model) == []
+    assert model.check() == []
 
 
 @pytest.mark.parametrize("given", [[], ["p1"], ["s0"], [""], ["s" + 30 * "9"]])
 def test_what_is_not_an_id_is_refused(make: Make, given: list[str]) -> None:
     model = make()
-    for verb in (confirm_sightings, forget_sightings, lambda model, ids: name_sightings(model, ids, "owl")):
+    for verb in (
+        confirm_sightings,
+        dismiss_sightings,
+        forget_sightings,
+        lambda model, ids: name_sightings(model, ids, "owl"),
+    ):
         with pytest.raises(InputError):
             verb(model, given)
 
@@ -204,7 +259,7 @@ def test_a_class_that_is_forgotten_for_good_takes_its_sightings_along(make: Make
     assert files_with(model.path, LARGE[5_000:5_032]) == []
     assert ids(model) == ["s3", "s2"]
     kept = sightings(model).sightings[0]
-    assert (kept.guess, [one.label for one in kept.prediction.candidates]) == (None, ["owl"])
+    assert (kept.prediction.label, [one.label for one in kept.prediction.candidates]) == (None, ["owl"])
     assert files_with(model.path, b'"heron"') == []
     assert model.check() == []
 

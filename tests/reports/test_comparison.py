@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from fiveshot.benchmark import PublishedFigures, RunRecord, compare_runs
+from fiveshot.benchmark import OverallFigures, PublishedFigures, RunRecord, compare_runs
 from fiveshot.errors import InputError
 from fiveshot.reports import (
     Number,
@@ -125,3 +125,27 @@ def test_published_figures_stand_below_only_if_nothing_differs(bird_records: lis
     table = against_table(experiment, PublishedFigures("A paper", "birds", "", accuracy, other))
     assert {row.block for row in table.rows} == {""}
     assert "split: 4,693 images to learn and 1,171 to test" in table.notes[0]
+
+
+def test_published_figures_without_sessions_fill_the_first_and_the_last_column(
+    bird_records: list[RunRecord],
+) -> None:
+    (experiment,) = experiments(bird_records)
+    record = experiment.variants[0].records[0]
+    setting = {
+        "class_order": 1993,
+        "base_classes": 6,
+        "increment": 2,
+        "shots": 5,
+        "shot_draw": "random",
+        "images": [list(record.images[0])],
+    }
+    known = {"Theirs": OverallFigures(base=0.9, last=0.6), "Others": OverallFigures(average=0.7)}
+    published = PublishedFigures("A paper", "birds", "", {}, setting, known, "page 7, read today")
+    table = against_table(experiment, published)
+    theirs, others = table.rows[-2:]
+    assert theirs.cells[:2] == ("Theirs", Number(0.9))
+    assert theirs.cells[2:-3] == (None,) * (len(table.columns) - 5)
+    assert (theirs.cells[-3], theirs.cells[-2], theirs.cells[-1].value) == (Number(0.6), None, pytest.approx(0.3))
+    assert others.cells[1:] == (*[None] * (len(table.columns) - 3), Number(0.7), None)
+    assert "page 7, read today" in table.notes[1]

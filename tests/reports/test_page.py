@@ -233,7 +233,7 @@ def test_an_onnx_file_of_hostile_names_does_nothing_in_a_browser(page: Browser, 
     with Recognizer.create(tmp_path / "model", views=1) as model:
         for seed, name in enumerate(names):
             model.learn_features(name, np.random.default_rng(seed).normal(size=(3, model.snapshot.contents.width)))
-        sidecar = export_onnx(model, tmp_path / "evil.onnx").with_suffix(".json")
+        _, sidecar, _ = export_onnx(model, tmp_path / "evil.onnx")
     file = tmp_path / "page.html"
     file.write_text(f"<meta charset=utf-8><script>var said = {sidecar.read_text(encoding='utf-8')}</script>")
     for path in (sidecar, file):

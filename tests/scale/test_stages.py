@@ -25,7 +25,7 @@ from fiveshot.scale._extraction import (
     read_manifest,
 )
 from fiveshot.scale._pipeline import (
-    END,
+    COUNT_ROW,
     Batch,
     Decode,
     Forward,
@@ -81,7 +81,7 @@ def test_rows_tell_everything(batches: list[Batch], alone: FeatureSet) -> None:
     rows = good_rows(batch, splits=(0,))
     assert rows.names == alone.train_names
     assert np.abs(rows.vectors - alone.train_x).max() <= 1e-5 * np.abs(alone.train_x).max()
-    assert batch["row"][batch["split"] == END].tolist() == [7, 7, 7, 3]
+    assert batch["row"][batch["split"] == COUNT_ROW].tolist() == [7, 7, 7, 3]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -395,6 +395,25 @@ def test_photos_that_cannot_be_used_are_listed(service: Live) -> None:
     assert {one["name"] for one in reply.json()["details"]} == {"limit", "offset"}
 
 
+def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tiny_file: Path) -> None:
+    names = ["C:\\fakepath\\red \x1b[31m1.jpg", "../../red-2.jpg", "blob"]
+    files = [("photos", (name, photo("red", number), "image/jpeg")) for number, name in enumerate(names)]
+    assert service.client.post("/v1/classes/named/photos", files=files).status_code == 200
+    listed = service.client.get("/v1/classes/named/photos").json()["photos"]
+    assert [one["name"] for one in listed] == ["red [31m1.jpg", "red-2.jpg", None]
+    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("red", 1)))]).json()[
+        "predictions"
+    ]
+    (near,) = said["why"]
+    assert (near["id"], near["name"]) == (listed[1]["id"], "red-2.jpg")
+    assert service.client.get("/v1/model").json()["names"] is True
+    path = tiny_model(tmp_path / "without", tiny_file, names=False)
+    with live(path) as without:
+        without.learn("red", 2)
+        assert {one["name"] for one in without.client.get("/v1/classes/red/photos").json()["photos"]} == {None}
+        assert without.client.get("/v1/model").json()["names"] is False
+
+
 def test_a_picture_is_read_alone(tmp_path: Path, tiny_file: Path) -> None:
     """Neither the other pictures of the class nor the photos that are kept are read along."""
     path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)

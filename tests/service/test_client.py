@@ -14,9 +14,11 @@ from tiny import photo
 
 from fiveshot import client as client_module
 from fiveshot.client import Client, ServiceError
+from fiveshot.data import BytesSource, Photo
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, keep_sighting, see_photos, sightings
 from fiveshot.service import RequestLimits
+from fiveshot.values import SightingLimits
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +225,34 @@ def test_photos_without_labels(client: Client) -> None:
         found.sorting()
     assert gone.value.status == 404
     client.forget("blue")
+
+
+def test_sightings_of_a_watch(
+    start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PAGE", 3)  # several pages
+    with (
+        Client(start().url) as client,
+        Recognizer.open(fresh_path, device="cpu", runtime="torch") as watcher,
+    ):
+        for name in ("red", "green"):
+            client.learn(name, photos(name, 5))
+        for name, number in (("gold", 1), ("gold", 2), ("red", 7), ("gold", 3)):
+            given = [Photo(BytesSource(photo(name, number), f"{name} {number}"))]
+            (seen,) = see_photos(watcher, given, top=3, sure=None, keep=True)
+            keep_sighting(watcher, seen, SightingLimits(), seen="2026-05-01T10:00:00.000Z", source="camera")
+        found = client.sightings()
+        assert found == sightings(watcher)
+        assert [one.id for one in found.sightings] == ["s4", "s3", "s2", "s1"]
+        assert client.sighting_picture("s4", kept=True) == photo("gold", 3)
+        assert client.sighting_picture("s4")[:2] == b"\xff\xd8"
+        assert client.confirm_sightings(["s3"], state=found.state).counts == {"red": 6}
+        assert client.name_sightings(["s1", "s2"], "gold").counts == {"gold": 2}
+        assert client.dismiss_sightings(["s4"]).ids == ("s4",)
+        assert client.sightings().sightings == ()
+        assert client.undo().action == "dismiss"
+        client.dismiss_sightings(["s4"], for_good=True)
+        assert client.sightings().groups == ()
 
 
 def test_many_photos_take_several_requests(service: Live, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

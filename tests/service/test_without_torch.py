@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 from live import wait_until_ready
 
-from fiveshot.data.synthetic import draw_samples
+from fiveshot.data import draw_samples
 
 BLOCKED = ("torch", "timm", "torchvision", "sklearn")
 WITHOUT = f"""

@@ -317,5 +317,5 @@ def test_a_sealed_file_has_neither_less_nor_more_bytes(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_seal_is_refused_where_one_is_wanted(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="has no SHA-256 of itself; get a fresh copy"):
+    with pytest.raises(StorageError, match="does not hold its SHA-256; get a fresh copy"):
         read_tensors(write(tmp_path / "x.safetensors"), kind="head", version=3, sealed=True)

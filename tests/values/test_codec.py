@@ -47,7 +47,7 @@ def test_a_prediction_is_an_object_of_objects() -> None:
         "unsure": False,
         "between": [],
         "box": [0.0, 0.0, 0.5, 1.0],
-        "why": [{"id": "p1", "label": "owl/barn owl", "likeness": 0.9}],
+        "why": [{"id": "p1", "label": "owl/barn owl", "likeness": 0.9, "name": None}],
         "unknown": False,
         "can_be_unknown": True,
         "answer": "class",

@@ -1,6 +1,7 @@
 """Frozen vision transformers and their adapters: photos in, feature vectors out.
 
 The embedded backbone does not need torch. Names that need torch are imported on first use.
+Names in ``__all__`` are for everybody. The others are for the packages of fiveshot above this one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from fiveshot.backbones._adapter import (
     read_adapter,
     save_adapter,
 )
+from fiveshot.backbones.backbone_file import BackboneFile, describe_file, export_backbone
+from fiveshot.backbones.catalog import BackboneChoice, backbone_choices
+from fiveshot.backbones.embedder import TORCH as TORCH
 from fiveshot.backbones.embedder import (
-    TORCH,
     Embedder,
     NotFiniteError,
     choose_device,
     default_workers,
     load_embedder,
 )
+from fiveshot.backbones.embedder import Vectors as Vectors
+from fiveshot.backbones.embedder import fingerprint_of as fingerprint_of
+from fiveshot.backbones.embedder import needs_torch as needs_torch
 from fiveshot.backbones.preprocessing import PAPER_PREPROCESSING, Preprocessing, paper_preprocessing
+from fiveshot.backbones.preprocessing import Pixels as Pixels
+from fiveshot.backbones.preprocessing import preprocessing_for as preprocessing_for
+from fiveshot.backbones.spec import CURATED as CURATED
 from fiveshot.backbones.spec import DEFAULT, EMBEDDED, PAPER_BACKBONE, RUNTIMES, BackboneSpec, Readout
 from fiveshot.extras import imported_name, require_extra
 
@@ -38,6 +47,13 @@ if TYPE_CHECKING:
     )
     from fiveshot.backbones._networks import resolve_name
     from fiveshot.backbones.backbone import Backbone, load_backbone, torch_embedder
+    from fiveshot.backbones.backbone import checked_device as checked_device
+    from fiveshot.backbones.backbone import normal_levels as normal_levels
+    from fiveshot.backbones.backbone import normalize_tensor as normalize_tensor
+    from fiveshot.backbones.backbone import read_features as read_features
+    from fiveshot.backbones.embedded import EmbeddedNetwork as EmbeddedNetwork
+    from fiveshot.backbones.export import export_onnx as export_onnx
+    from fiveshot.backbones.gpu import quick_vit as quick_vit
     from fiveshot.backbones.spec import BackboneInfo, describe_backbone, list_backbones
 
 __all__ = [
@@ -50,6 +66,8 @@ __all__ = [
     "Adapter",
     "AdapterFile",
     "Backbone",
+    "BackboneChoice",
+    "BackboneFile",
     "BackboneInfo",
     "BackboneSpec",
     "Embedder",
@@ -60,11 +78,14 @@ __all__ = [
     "adapter_state",
     "adapters",
     "attach_adapters",
+    "backbone_choices",
     "choose_device",
     "default_workers",
     "describe_backbone",
+    "describe_file",
     "detach_adapters",
     "embedded_adapters",
+    "export_backbone",
     "list_backbones",
     "load_adapter",
     "load_backbone",
@@ -76,10 +97,22 @@ __all__ = [
     "torch_embedder",
 ]
 
-_WITH_TORCH = ("spec", "_adaptformer", "_networks", "backbone")
+_WITH_TORCH = ("spec", "_adaptformer", "_networks", "backbone", "gpu", "export")
+# For the packages of fiveshot above this one.
+_FOR_PACKAGES = [
+    "checked_device",
+    "export_onnx",
+    "normal_levels",
+    "normalize_tensor",
+    "quick_vit",
+    "read_features",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name == "EmbeddedNetwork":
+        return imported_name(__name__, ("embedded",), name, [name])
+    names = [*__all__, *_FOR_PACKAGES]
+    if name in names:
         require_extra(*TORCH)
-    return imported_name(__name__, _WITH_TORCH, name, __all__)
+    return imported_name(__name__, _WITH_TORCH, name, names)

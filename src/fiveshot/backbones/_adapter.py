@@ -1,4 +1,7 @@
-"""Adapter files. Each belongs to the backbone it was trained on; the package includes some."""
+"""Adapter files. Each belongs to the backbone it was trained on; the package includes some.
+
+The file of a whole backbone (``fiveshot backbone export``) may hold an adapter beside the weights.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,17 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones.embedder import hash_arrays
 from fiveshot.errors import InputError, StorageError, unknown_name
-from fiveshot.storage import FRESH_COPY, FilePath, read_tensors, write_tensors
+from fiveshot.storage import FRESH_COPY, FilePath, file_kind, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from fiveshot.backbones.backbone import Backbone
+    from fiveshot.backbones.spec import BackboneSpec
 
 ADAPTERS = Path(__file__).parent / "adapters"  # see ADAPTER_CARD.md there for how each was tuned
 KIND, VERSION = "adapter", 1
+BACKBONE_KIND, BACKBONE_VERSION = "backbone", 1  # of the file of a whole backbone
+SHAPE = ("bottleneck", "scale", "dropout")  # of an adapter, besides its tensors
+_MARK = ".adapter."  # in the names of all tensors of adapters
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,17 +173,63 @@ def read_adapter(path: FilePath) -> AdapterFile:
     'tiny_vit_5m_224.dist_in22k'
     """
     file = read_tensors(path, kind=KIND, version=VERSION)
-    lacking = {"backbone", "weights_hash", "bottleneck", "scale", "dropout"} - file.meta.keys()
+    return _checked(file.tensors, file.meta, path)
+
+
+def included_adapter(path: FilePath) -> AdapterFile | None:
+    """Return the adapter that the file of a whole backbone holds beside the weights; None if it holds none.
+
+    >>> included_adapter(adapter_path("cub200-big")) is None  # it holds an adapter and no weights
+    True
+    """
+    if file_kind(path) != BACKBONE_KIND:
+        return None
+    file = read_tensors(path, kind=BACKBONE_KIND, version=BACKBONE_VERSION)
+    tensors = {name: tensor for name, tensor in file.tensors.items() if is_of_adapter(name)}
+    if not tensors:
+        return None
+    shape = file.meta.get("adapter")
+    about = {key: file.meta[key] for key in ("backbone", "weights_hash") if key in file.meta}
+    return _checked(tensors, about | (shape if isinstance(shape, dict) else {}), path)
+
+
+def is_of_adapter(name: str) -> bool:
+    """Tell whether a tensor of a backbone's file belongs to an adapter, by its name.
+
+    >>> is_of_adapter("blocks.0.adapter.up.bias"), is_of_adapter("blocks.0.mlp.fc1.bias")
+    (True, False)
+    """
+    return _MARK in name
+
+
+def chosen_adapter(spec: BackboneSpec) -> tuple[AdapterFile, Path] | None:
+    """Return the adapter that a specification names or that its file of weights holds, and the file; or None."""
+    included = None if spec.weights is None else included_adapter(spec.weights)
+    if spec.adapter is None:
+        return None if included is None else (included, Path(str(spec.weights)))
+    path = adapter_path(spec.adapter)
+    named = read_adapter(path)
+    if included is not None and included.hash != named.hash:
+        raise InputError(
+            f"{spec.weights} already holds an adapter, and {path} is another one",
+            hint="leave the adapter out, or give weights without one",
+        )
+    return named, path
+
+
+def _checked(tensors: Mapping[str, NDArray[Any]], meta: dict[str, Any], path: FilePath) -> AdapterFile:
+    """Return an adapter whose tensors are those that its metadata describe."""
+    lacking = {"backbone", "weights_hash", *SHAPE} - meta.keys()
     if lacking:
         raise StorageError(f"{path} lacks {', '.join(sorted(lacking))} in its metadata", hint=FRESH_COPY)
-    found = {name: tensor.shape for name, tensor in file.tensors.items()}
-    ending = ".adapter.up.bias"
+    found = {name: tensor.shape for name, tensor in tensors.items()}
+    ending = f"{_MARK}up.bias"
     places = {
         name.removesuffix(ending): shape[0] for name, shape in found.items() if name.endswith(ending) and shape
     }
-    if not places or found != adapter_shapes(places, file.meta["bottleneck"]):
+    if not places or found != adapter_shapes(places, meta["bottleneck"]):
         raise StorageError(f"{path} does not hold the adapters that its metadata describes", hint=FRESH_COPY)
-    return AdapterFile({name: tensor.astype(np.float32) for name, tensor in file.tensors.items()}, file.meta)
+    return AdapterFile({name: tensor.astype(np.float32) for name, tensor in tensors.items()}, meta)
 
 
 def adapter_shapes(places: Mapping[str, int], bottleneck: int) -> dict[str, tuple[int, ...]]:
@@ -271,17 +324,22 @@ def load_adapter(path: FilePath, backbone: Backbone) -> dict[str, Any]:
     >>> about["bottleneck"], about["weights_hash"] == backbone.weights_hash
     (64, True)
     """
+    adapter = read_adapter(path)
+    put_adapter(adapter, backbone, path=path)
+    return adapter.meta
+
+
+def put_adapter(adapter: AdapterFile, backbone: Backbone, *, path: FilePath) -> None:
+    """Put an adapter that was read from a file into a torch backbone, frozen."""
     import torch
 
     from fiveshot.backbones._adaptformer import adapter_places, attach_adapters
 
-    adapter = read_adapter(path)
     adapter.require(backbone.weights_hash, name=backbone.name, path=path)
     model = backbone.model
     adapter.require_places(adapter_places(model), path=path)
-    shape = {key: adapter.meta[key] for key in ("bottleneck", "scale", "dropout")}
+    shape = {key: adapter.meta[key] for key in SHAPE}
     attach_adapters(model, **shape, seed=0)
     state = {name: torch.from_numpy(tensor) for name, tensor in adapter.tensors.items()}
     model.load_state_dict(state, strict=False)
     model.requires_grad_(False).eval()
-    return adapter.meta

@@ -22,6 +22,7 @@ from torch.nn import functional as F  # noqa: N812
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 
+ADAPTED_NETWORKS = "choose one of timm's plain vision transformers (vit_*, deit_*, deit3_*) or tiny_vit_*"
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -225,17 +226,11 @@ def adapter_places(vit: nn.Module) -> dict[str, int]:
         }
     found = getattr(vit, "blocks", None)
     if not isinstance(found, nn.Sequential) or not hasattr(vit, "embed_dim"):
-        raise InputError(
-            f"{type(vit).__name__} cannot have adapters",
-            hint="choose one of timm's plain vision transformers (vit_*, deit_*, deit3_*) or tiny_vit_*",
-        )
+        raise InputError(f"{type(vit).__name__} cannot have adapters", hint=ADAPTED_NETWORKS)
     for block in found:
         plain = isinstance(block, blocks.Block) and type(block).forward is blocks.Block.forward
         if not isinstance(block, AdaptedBlock) and not plain:
-            raise InputError(
-                f"blocks of type {type(block).__name__} cannot have adapters; "
-                "choose a backbone of timm's plain vision transformers, such as vit_*, deit_* or deit3_*"
-            )
+            raise InputError(f"blocks of type {type(block).__name__} cannot have adapters", hint=ADAPTED_NETWORKS)
     width: Any = vit.embed_dim
     return {f"blocks.{index}": int(width) for index in range(len(found))}
 

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fiveshot.backbones._adapter import included_adapter, is_of_adapter
 from fiveshot.backbones.embedded import EMBEDDED_FILE, PREPROCESSING, read_weights
 from fiveshot.backbones.preprocessing import Preprocessing
 from fiveshot.backbones.spec import EMBEDDED
@@ -131,7 +132,10 @@ def _from_file(name: str, weights: FilePath) -> Any:
     path = Path(weights)
     if path.suffix == ".npz":
         return _from_npz(name, path)
-    return _from_state(name, read_state(path), source=path)
+    state = read_state(path)
+    if included_adapter(path) is not None:
+        state = {key: tensor for key, tensor in state.items() if not is_of_adapter(key)}
+    return _from_state(name, state, source=path)
 
 
 def read_state(weights: FilePath) -> dict[str, Tensor]:

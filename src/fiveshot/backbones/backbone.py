@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fiveshot.backbones._adapter import adapter_path, load_adapter
+from fiveshot.backbones._adapter import chosen_adapter, put_adapter
 from fiveshot.backbones._adaptformer import adapter_state
 from fiveshot.backbones._networks import load_network, resolve_name, weights_preprocessing
 from fiveshot.backbones.embedded import onnx_runtime, open_session, require_size, run_session
@@ -156,8 +156,10 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
         require_size(preprocessing)
     model = model.float().requires_grad_(False).eval().to(where, memory_format=torch.channels_last)
     backbone = Backbone(model, name, preprocessing, spec.readout)
-    if spec.adapter is not None:
-        load_adapter(adapter_path(spec.adapter), backbone)
+    chosen = chosen_adapter(spec)
+    if chosen is not None:
+        adapter, path = chosen
+        put_adapter(adapter, backbone, path=path)
     return backbone
 
 

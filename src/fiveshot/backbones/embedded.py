@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fiveshot.backbones._adapter import AdapterFile, adapter_path, read_adapter
+from fiveshot.backbones._adapter import AdapterFile, chosen_adapter, included_adapter, is_of_adapter
 from fiveshot.backbones.embedder import Vectors, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.backbones.spec import EMBEDDED, OWN, BackboneSpec, no_class_token
@@ -62,9 +62,9 @@ class EmbeddedNetwork:
         if spec.weights is not None and not self._file.is_file():
             raise StorageError(f"no such file: {self._file}")
         self._adapter: AdapterFile | None = None
-        if spec.adapter is not None:
-            path = adapter_path(spec.adapter)
-            self._adapter = read_adapter(path)
+        chosen = chosen_adapter(spec)
+        if chosen is not None:
+            self._adapter, path = chosen
             self._adapter.require(self.weights_hash, name=EMBEDDED, path=path)
             self._adapter.require_places(ADAPTER_WIDTHS, path=path)
         self._inputs = {} if self._adapter is None else adapter_inputs(self._adapter)
@@ -137,6 +137,8 @@ def read_weights(path: FilePath) -> Arrays:
         from fiveshot.backbones._networks import read_state
 
         arrays = {name: tensor.float().numpy() for name, tensor in read_state(path).items() if _is_weight(name)}
+    if included_adapter(path) is not None:
+        arrays = {name: array for name, array in arrays.items() if not is_of_adapter(name)}
     found = {name: array.shape for name, array in arrays.items()}
     wanted = _expected_shapes()
     if found != wanted:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import EMBEDDED, BackboneSpec
+from fiveshot.backbones.spec import EMBEDDED, BackboneSpec, is_bundle
 from fiveshot.errors import InputError
 from fiveshot.extras import is_installed, require_extra
 
@@ -230,8 +230,9 @@ class Embedder:
 def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B008  # frozen
     """Return the embedder for a backbone's specification.
 
-    The embedded backbone runs on ONNX Runtime without torch, adapters included. Other names, CUDA and the
-    runtime ``torch`` need ``pip install 'fiveshot[torch]'``.
+    The embedded backbone runs on ONNX Runtime without torch, adapters included. So do ONNX bundles, which need
+    ``pip install 'fiveshot[onnx]'``. Other names, CUDA and the runtime ``torch`` need
+    ``pip install 'fiveshot[torch]'``.
 
     Parameters
     ----------
@@ -258,6 +259,10 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     >>> embedder.name, embedder.width, embedder.runtime
     ('tiny_vit_5m_224.dist_in22k', 320, 'ONNX Runtime ... on cpu, float32')
     """
+    if is_bundle(spec.name):
+        from fiveshot.backbones.bundle import bundle_embedder
+
+        return bundle_embedder(spec)
     device = choose_device(spec.device)
     check_place(spec, device)
     if not needs_torch(spec):
@@ -272,11 +277,13 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
 
 
 def needs_torch(spec: BackboneSpec) -> bool:
-    """Tell whether a backbone runs on torch: all do, except the embedded one on a CPU.
+    """Tell whether a backbone runs on torch: all do, except ONNX bundles and the embedded one on a CPU.
 
     >>> needs_torch(BackboneSpec(device="cpu")), needs_torch(BackboneSpec(device="cpu", runtime="torch"))
     (False, True)
     """
+    if is_bundle(spec.name):
+        return False
     return spec.name != EMBEDDED or spec.runtime == "torch" or choose_device(spec.device) != "cpu"
 
 

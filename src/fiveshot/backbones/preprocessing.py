@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data.reduction import VIEWS, RandomSquare, Squares
+from fiveshot.data import ROUNDINGS, VIEWS, RandomSquare, Squares
 from fiveshot.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ class Preprocessing:
         Interpolation in training, if it differs.
     name : str
         Name of these settings; it has no effect.
+    rounding : {"even", "down"}
+        Where the center square begins if its corner lies between two pixels: at the even one, as in torchvision,
+        or at the first one, as in transformers.
 
     Examples
     --------
@@ -68,6 +71,7 @@ class Preprocessing:
     train_scale: tuple[float, float] = (0.08, 1.0)
     train_interpolation: str | None = None
     name: str = "custom"
+    rounding: str = "even"
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= self.resize:
@@ -77,6 +81,8 @@ class Preprocessing:
                 raise unknown_name("interpolation", interpolation, INTERPOLATIONS)
         if type(self.views) is not int or self.views not in VIEWS:
             raise InputError(f"views={self.views!r} is not possible", hint="choose 1, 2 or 4")
+        if self.rounding not in ROUNDINGS:
+            raise unknown_name("rounding", self.rounding, ROUNDINGS)
 
     def pixels(self, image: Image | Pixels) -> Pixels:
         """Scale and crop a photo to the squares that the network takes.
@@ -111,7 +117,7 @@ class Preprocessing:
     @property
     def squares(self) -> Squares:
         """The reduction that scales and crops a photo in the decoder process."""
-        return Squares(self.size, self.resize, self.interpolation, self.squash, self.views)
+        return Squares(self.size, self.resize, self.interpolation, self.squash, self.views, self.rounding)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -181,8 +187,11 @@ class Preprocessing:
 
     def decisive(self) -> dict[str, Any]:
         """Return the values that affect the pixels of a feature: without the name and the training values."""
+        without = {"name"} if self.rounding != "even" else {"name", "rounding"}  # feature files do not name "even"
         return {
-            key: value for key, value in self.to_json().items() if key != "name" and not key.startswith("train_")
+            key: value
+            for key, value in self.to_json().items()
+            if key not in without and not key.startswith("train_")
         }
 
 

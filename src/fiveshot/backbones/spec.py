@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from fiveshot.backbones.preprocessing import Preprocessing, paper_preprocessing
@@ -34,18 +35,20 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 768
 """
 
+HUB = "hf://"  # before the name of a repository on the Hugging Face hub
+
 # All of these take adapters. Any other timm name works too.
 CURATED = {
-    EMBEDDED: "embedded: no download",
-    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "smallest",
-    "vit_small_patch16_224.augreg_in21k_ft_in1k": "small",
-    "vit_small_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "deit3_small_patch16_224.fb_in22k_ft_in1k": "small, newer recipe",
-    PAPER_BACKBONE: "the paper's",
-    "vit_base_patch16_224.augreg_in21k": "the paper's before fine-tuning on ImageNet-1k",
-    "vit_base_patch16_clip_224.openai": "trained with captions",
-    "vit_base_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "vit_large_patch16_224.augreg_in21k_ft_in1k": "large",
+    EMBEDDED: "everyday photos; small, fast, in the package",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "the paper's recipe in small, for trying",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k": "everyday photos",
+    "vit_small_patch14_reg4_dinov2.lvd142m": "fine detail; self-supervised, large images",
+    "deit3_small_patch16_224.fb_in22k_ft_in1k": "everyday photos; newer recipe",
+    PAPER_BACKBONE: "everyday photos; the paper's network",
+    "vit_base_patch16_224.augreg_in21k": "the paper's, before fine-tuning on ImageNet-1k",
+    "vit_base_patch16_clip_224.openai": "many kinds of pictures; trained with captions",
+    "vit_base_patch14_reg4_dinov2.lvd142m": "fine detail; self-supervised, large images",
+    "vit_large_patch16_224.augreg_in21k_ft_in1k": "everyday photos; slow",
 }
 
 TOKENS = ("own", "cls", "mean", "cls+mean")
@@ -112,6 +115,16 @@ def no_class_token(name: str, readout: Readout) -> InputError:
     )
 
 
+def is_bundle(name: str) -> bool:
+    """Tell whether a name of a backbone means an ONNX bundle: a repository of the hub, a file or a folder.
+
+    >>> is_bundle("hf://onnx-community/dinov2-small"), is_bundle("nets/dinov2"), is_bundle(EMBEDDED)
+    (True, True, False)
+    """
+    is_path = "/" in name or os.sep in name or name.endswith(".onnx")
+    return is_path or (name != EMBEDDED and Path(name, "config.json").is_file())
+
+
 @dataclass(frozen=True)
 class BackboneSpec:
     """Everything that decides how photos become feature vectors, in one value that can be stored.
@@ -119,9 +132,12 @@ class BackboneSpec:
     Parameters
     ----------
     name : str
-        The embedded backbone, or any timm name (which needs ``pip install 'fiveshot[torch]'``).
+        The embedded backbone; the file or folder of an ONNX bundle; ``hf://OWNER/NAME`` or
+        ``hf://OWNER/NAME@REVISION`` for one on the hub; or any timm name (which needs
+        ``pip install 'fiveshot[torch]'``).
     weights : str or path, optional
-        A local file with the weights of this architecture, for machines without a hub.
+        A local file with the weights of this architecture, for machines without a hub. For a bundle: where it is
+        now.
     adapter : str or path, optional
         An adapter file, or the name of an embedded adapter.
     preprocessing : Preprocessing or str, optional

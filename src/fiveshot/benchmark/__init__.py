@@ -1,17 +1,16 @@
 """Benchmarks: protocols, runs of heads, sweeps, summaries, and the paper's results."""
 
-from fiveshot.benchmark._published import (
+from fiveshot.benchmark._paper_results import (
     BetaAblation,
     PaperResult,
     PartsAblation,
-    PublishedFigures,
     paper_beta_ablation,
     paper_methods,
     paper_parts_ablation,
     paper_protocols,
     paper_result,
-    read_published,
 )
+from fiveshot.benchmark._published import OverallFigures, PublishedFigures, read_published, shipped_figures
 from fiveshot.benchmark.comparison import LOWER_IS_BETTER as LOWER_IS_BETTER
 from fiveshot.benchmark.comparison import MEASURES as MEASURES
 from fiveshot.benchmark.comparison import RESAMPLED as RESAMPLED
@@ -54,6 +53,7 @@ __all__ = [
     "FirstTask",
     "Job",
     "Outcome",
+    "OverallFigures",
     "PaperResult",
     "PartsAblation",
     "Protocol",
@@ -80,6 +80,7 @@ __all__ = [
     "run",
     "run_job",
     "sessions",
+    "shipped_figures",
     "summarize_all",
     "summarize_runs",
     "sweep",

@@ -17,7 +17,7 @@ from fiveshot.core.scorers import (
 )
 from fiveshot.core.scorers.kernel_lda import MOST_IN_TRIALS
 from fiveshot.core.scorers.ranpac import KEPT_AT_MOST
-from fiveshot.core.scorers.refitted import ALPHAS
+from fiveshot.core.scorers.refitted import RIDGE_ALPHAS
 
 TRIALS = 20  # choosing parameters by episodes costs about this many runs
 STEPS = 40  # average number of steps of a logistic regression
@@ -104,7 +104,7 @@ def _more_operations(scorer: Scorer, work: Workload) -> float:
         case RefittedScorer():
             # A fit on all samples for each session, counted at its final size.
             fit = {
-                "ridge": rows * d * (20.0 * d + 2 * len(ALPHAS) * work.classes),
+                "ridge": rows * d * (20.0 * d + 2 * len(RIDGE_ALPHAS) * work.classes),
                 "logistic": STEPS * 4.0 * rows * d * work.classes,
                 "lda": 2.0 * rows * d * d + d**3 / 3,
                 "knn": 2.0 * work.test_rows * rows * d,

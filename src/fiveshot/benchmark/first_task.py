@@ -10,11 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiveshot.backbones import BackboneSpec, load_embedder
-from fiveshot.backbones.preprocessing import preprocessing_for
+from fiveshot.backbones import BackboneSpec, load_embedder, preprocessing_for
 from fiveshot.benchmark.protocol import Protocol
-from fiveshot.data import ImageDataset, open_dataset, restrict
-from fiveshot.data.registry import NOT_FOUND
+from fiveshot.data import NO_DATASET, ImageDataset, open_dataset, restrict
 from fiveshot.errors import InputError
 from fiveshot.features import ExtractionSettings, FeatureCache, bare_rate, extract, extraction_seconds
 from fiveshot.storage import FilePath, make_folder
@@ -66,7 +64,7 @@ def find_datasets(names: Iterable[str], root: FilePath) -> dict[str, ImageDatase
         try:
             found[name] = open_dataset(name, Path(root), seed=0)
         except InputError as error:
-            if error.code != NOT_FOUND:
+            if error.code != NO_DATASET:
                 raise
     if not found:
         raise InputError(f"{root} holds none of {', '.join(wanted)}", hint="see 'fiveshot data fetch --help'")
@@ -201,6 +199,13 @@ def first_tasks(
     -------
     list of FirstTask
         The ones without adapter come first.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import BackboneSpec
+    >>> from fiveshot.benchmark import first_tasks, get_protocol
+    >>> first_tasks([get_protocol("cub200/big")], {}, BackboneSpec(), "runs")
+    []
     """
     wanted = [protocol for protocol in dict.fromkeys(protocols) if protocol.dataset in datasets]
     names = dict.fromkeys(protocol.dataset for protocol in wanted)

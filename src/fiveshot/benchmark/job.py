@@ -25,8 +25,7 @@ from fiveshot.core.scorers import (
     recipe_name,
     source_digest,
 )
-from fiveshot.data.registry import dataset_spec
-from fiveshot.data.sessions import read_session_lists
+from fiveshot.data import dataset_spec, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
 from fiveshot.heads import FewShotHead, ScorerHead, TunedHead, make_head, plain_head

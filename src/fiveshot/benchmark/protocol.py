@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fiveshot.core.ranges import OneOf
-from fiveshot.data.sessions import match_names, official_shots
+from fiveshot.data import match_names, official_shots
 from fiveshot.errors import InputError, unknown_name
 
 Indices: TypeAlias = NDArray[np.int64]

@@ -34,7 +34,7 @@ FORMAT = 3
 ARRAYS = ("y_true", "predictions")  # in a file of their own
 UNSEEN = -1  # in ``predictions``: the sample's class was not learned yet
 SEEDS = ("random_state",)  # parameters that are set to the seed of the shots
-PLAYED = {"shots": 5, "episodes": 8}  # defaults of heads that tune themselves
+EPISODE_DEFAULTS = {"shots": 5, "episodes": 8}  # defaults of heads that tune themselves
 
 
 class SessionImages(NamedTuple):
@@ -160,9 +160,12 @@ class RunRecord:
         kind, parameters = head["class"], dict(head["parameters"])
         if kind == TunedHead.__name__:
             inside = dict(parameters["head"])
-            played = {key: parameters[key] for key in PLAYED}
+            played = {key: parameters[key] for key in EPISODE_DEFAULTS}
             kind = inside.pop("type")
-            parameters = {**_with_auto(inside, parameters["auto"]), **({} if played == PLAYED else played)}
+            parameters = {
+                **_with_auto(inside, parameters["auto"]),
+                **({} if played == EPISODE_DEFAULTS else played),
+            }
         return kind, {key: value for key, value in parameters.items() if key not in SEEDS}
 
     def logged(self) -> Iterator[tuple[int, dict[str, float | None]]]:
@@ -248,6 +251,8 @@ class Summary:
         Alpha of the method's calibration, if it has one.
     images : tuple of SessionImages
         Training and test images of the classes of session 0, 1, ...
+    versions : tuple of str
+        Versions of fiveshot that made the runs.
 
     Examples
     --------
@@ -275,6 +280,7 @@ class Summary:
     calibration: tuple[Spread, ...] = ()
     alpha: float | None = None
     images: tuple[SessionImages, ...] = ()
+    versions: tuple[str, ...] = ()
 
 
 def summarize_runs(records: Sequence[RunRecord]) -> Summary:
@@ -329,6 +335,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         calibration=tuple(map(mean_std, zip(*(record.calibration for record in records), strict=True))),
         alpha=_alpha(first),
         images=first.images,
+        versions=tuple(sorted({record.versions.get("fiveshot", "unknown") for record in records})),
     )
 
 

@@ -32,7 +32,7 @@ from fiveshot.benchmark.protocol import Protocol, Session, listed_sessions, sess
 from fiveshot.benchmark.record import UNSEEN, RunRecord, is_finished
 from fiveshot.core.arrays import as_numpy
 from fiveshot.core.scorers import Scorer, ScoreTable, UnbiasedLDAScorer
-from fiveshot.data.sessions import match_names, read_session_lists
+from fiveshot.data import match_names, read_session_lists
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, TunedHead, plain_head

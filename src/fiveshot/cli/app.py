@@ -34,6 +34,7 @@ MODULES = {
         "show": "models",
         "review": "second_look",
         "sort": "second_look",
+        "sightings": "sightings",
         "correct": "classes",
         "remove": "classes",
         "move": "classes",
@@ -55,7 +56,8 @@ MODULES = {
         "label-studio": "serve",
     },
     STUDIES: {
-        "backbones": "data",
+        "backbones": "backbone",
+        "backbone": "backbone",
         "bench": "bench",
         "compare": "bench",
         "extract": "data",

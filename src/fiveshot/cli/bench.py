@@ -106,7 +106,12 @@ Format = Annotated[
 ]
 Against = Annotated[
     Path | None,
-    Option(metavar="FILE", help="JSON file of published figures to compare with.", rich_help_panel=RUNS),
+    Option(
+        metavar="FILE|NAME",
+        help="JSON file of published figures to compare with, or shipped ones such as privilege-cub200.",
+        rich_help_panel=RUNS,
+        autocompletion=completion.published,
+    ),
 ]
 
 
@@ -428,8 +433,7 @@ def _extracted(
     images: Path | None, dataset: str | None, root: Path | None, network: dict[str, Any], *, skip_bad: bool
 ) -> str:
     """Return the feature file of photos; say how long it will take to make."""
-    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder
-    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder, preprocessing_for
     from fiveshot.features import (
         ExtractionSettings,
         FeatureCache,
@@ -462,6 +466,7 @@ def _extracted(
 def _as_json(record: Any) -> dict[str, Any]:
     return {
         "config": record.config,
+        "versions": dict(record.versions),
         "images": [counts._asdict() for counts in record.images],
         "seconds": record.seconds,
         "metrics": record.metrics.as_dict(),

@@ -33,11 +33,14 @@ LISTED = 20  # up to this number of classes are listed; of more, only those with
 
 Name = Annotated[str, Argument(metavar="NAME", help="Name of the class.", autocompletion=completion.classes)]
 Ids = Annotated[
-    list[str], Argument(metavar="ID", help="Photos: ids such as p17 (see 'fiveshot show MODEL NAME'), or files.")
+    list[str],
+    Argument(
+        metavar="ID", help="Photos: ids such as p17 or file names (see 'fiveshot show MODEL NAME'), or the files."
+    ),
 ]
 MovedIds = Annotated[
     list[str] | None,
-    Argument(metavar="ID", help="Photos: ids such as p17, or the files that were learned."),
+    Argument(metavar="ID", help="Photos: ids such as p17, file names, or the files that were learned."),
 ]
 Of = Annotated[
     str | None,
@@ -138,7 +141,7 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
 
 
 def _refuse_photo_as_name(name: str, order: str, usage: str) -> None:
-    from fiveshot.data.folders import is_image
+    from fiveshot.data import is_image
 
     if is_image(name) and Path(name).is_file():
         raise InputError(f"{name} is a photo: {order}", hint=f"give both: fiveshot {usage}", code="no_name")
@@ -282,12 +285,23 @@ def history(
 def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
     """Describe a change in a few words."""
     if entry.action == "set":
-        ((name, now),) = (pair for pair in entry.detail.items() if pair[0] != "before")
-        before = entry.detail["before"]
-        return f"set {name.replace('_', '-')} {percent(now)} (before: {percent(before)})"
+        now, before = entry.detail["options"], entry.detail["before"]
+        return ", ".join(
+            f"set {name.replace('_', '-')} {_setting(value)} (before: {_setting(before[name])})"
+            for name, value in now.items()
+        )
     photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
     action = "learn" if entry.action == "none" else entry.action  # its class is "none of these"
     return f"{action} {some_of(entry.classes, shown)}{photos}".rstrip()
+
+
+def _setting(value: bool | float) -> str:
+    """Return the value of a setting in words.
+
+    >>> _setting(True), _setting(0.05)
+    ('on', '5.0 %')
+    """
+    return ("on" if value else "off") if isinstance(value, bool) else percent(value)
 
 
 def correct(

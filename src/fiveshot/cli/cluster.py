@@ -12,7 +12,7 @@ from fiveshot.cli import bench as benchmarks
 from fiveshot.cli import completion, options
 from fiveshot.cli import tune as tuning
 from fiveshot.cli.data import contents, print_bad
-from fiveshot.cli.output import KEPT, cluster_bar, echo, status, tuning_bar, when_stopped
+from fiveshot.cli.output import WORK_KEPT, cluster_bar, echo, status, tuning_bar, when_stopped
 from fiveshot.errors import counted
 from fiveshot.loggers import Loggers
 
@@ -46,7 +46,7 @@ Workers = Annotated[
 
 @cluster.command()
 @options.with_home
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def extract(
     images: Images,
     out: Annotated[Path, Option(metavar="PATH", help="Feature file to write, or folder with --shards.")],
@@ -115,7 +115,7 @@ def extract(
 
 @cluster.command()
 @options.with_home
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def statistics(
     images: Images,
     out: Annotated[Path, Option(metavar="FILE", help="File to write.")],

@@ -75,7 +75,7 @@ def backbones() -> list[str]:
     >>> backbones()[0]
     'tiny_vit_5m_224.dist_in22k'
     """
-    from fiveshot.backbones.spec import CURATED
+    from fiveshot.backbones import CURATED
 
     return list(CURATED)
 
@@ -111,6 +111,17 @@ def paper_targets() -> list[str]:
     from fiveshot.reports import FURTHER_TARGETS, TARGETS
 
     return [*TARGETS, "all", *FURTHER_TARGETS]
+
+
+def published() -> list[str]:
+    """Offer the published figures that come with the package.
+
+    >>> published()
+    ['privilege-cifar100', 'privilege-cub200']
+    """
+    from fiveshot.benchmark import shipped_figures
+
+    return list(shipped_figures())
 
 
 def tuning_recipes() -> list[str]:

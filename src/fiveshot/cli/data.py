@@ -1,9 +1,8 @@
-"""``fiveshot data``, ``backbones`` and ``extract``: datasets, networks and feature files."""
+"""``fiveshot data`` and ``extract``: datasets and feature files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from fiveshot.cli import completion, options
-from fiveshot.cli.output import KEPT, answering, download_bar, echo, image_bar, status, when_stopped
+from fiveshot.cli.output import WORK_KEPT, answering, download_bar, echo, image_bar, status, when_stopped
 from fiveshot.errors import counted
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def list_datasets(as_json: options.AsJson = False) -> None:
 
 @data.command("fetch")
 @options.with_home
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def fetch_dataset(
     name: Annotated[
         str,
@@ -96,7 +95,7 @@ def draw_samples(
 
     Example: fiveshot data samples samples
     """
-    from fiveshot.data.synthetic import draw_samples
+    from fiveshot.data import draw_samples
 
     with answering("data samples", as_json=as_json) as answer:
         with status("drawing"):
@@ -132,33 +131,7 @@ def convert_features(
         answer.say(f"{out}: {contents(features)}")
 
 
-def backbones(
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="NAMES", help="Names of timm; a short list by default.", autocompletion=completion.backbones
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """List networks with their size and cost, and whether their weights are on this machine.
-
-    Example: fiveshot backbones vit_base_patch16_224.augreg_in21k_ft_in1k
-    """
-    with answering("backbones", as_json=as_json) as answer:
-        with status("measuring the backbones"):
-            from fiveshot.backbones import list_backbones  # inside, so that a missing library is reported
-
-            found = list_backbones(names) if names else list_backbones()
-        answer.result = {"backbones": [asdict(info) for info in found]}
-        width = max(len(info.name) for info in found)
-        answer.say(f"{'backbone':{width}}  parameters  GMACs/image  vector   input  weights")
-        for info in found:
-            cost = f"{info.parameters / 1e6:8.1f} M  {info.gmacs:11.1f}  {info.width:6,}  {info.input_size:4} px"
-            answer.say(f"{info.name:{width}}  {cost}  {'here' if info.local else 'to download':11}  {info.note}")
-
-
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def extract(
     out: Annotated[Path, Option(metavar="FILE", help="Feature file to write (.safetensors).")],
     images: Annotated[
@@ -199,8 +172,7 @@ def extract(
 
     Example: fiveshot extract --images photos --out photos.safetensors
     """
-    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder
-    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec, load_embedder, preprocessing_for
     from fiveshot.features import ExtractionSettings, FeatureCache, open_labeled_images
     from fiveshot.features import extract as extract_features
 
@@ -260,9 +232,9 @@ def _print(done: Extraction, backbone: str) -> None:
 
 def print_bad(bad: Sequence[BadImage]) -> None:
     """List images that were left out."""
-    from fiveshot.data.dataset import bad_lines
+    from fiveshot.data import bad_image_lines
 
     if bad:
         echo(f"left out {counted(len(bad), 'bad image')}:")
-        for line in bad_lines(bad, SHOWN):
+        for line in bad_image_lines(bad, SHOWN):
             echo(line)

@@ -16,6 +16,7 @@ from fiveshot.cli.output import (
     file_size,
     image_bar,
     percent,
+    printable,
     status,
     tuning_bar,
 )
@@ -26,6 +27,8 @@ from fiveshot.values import to_json
 if TYPE_CHECKING:
     from fiveshot.data import Photo
     from fiveshot.values import ClassInfo, ModelInfo, PhotoInfo
+
+WIDEST = 40  # characters of the column of file names; longer names stick out
 
 
 def new(
@@ -50,6 +53,7 @@ def new(
     seed: options.Seed = 0,
     keep_photos: Annotated[bool, Option("--keep-photos", help="Keep the photos; 'retune' needs them.")] = False,
     no_thumbnails: Annotated[bool, Option("--no-thumbnails", help="Keep no small copies of photos.")] = False,
+    no_names: Annotated[bool, Option("--no-names", help="Keep no file names of photos.")] = False,
     false_rejection: Annotated[
         str, Option(metavar="SHARE", help="Known photos that may be called unknown.")
     ] = "5%",
@@ -81,6 +85,7 @@ def new(
             "seed": seed,
             "keep_photos": keep_photos,
             "thumbnails": not no_thumbnails,
+            "names": not no_names,
             "false_rejection": _share(false_rejection),
             "device": device,
             "progress": progress,
@@ -167,19 +172,31 @@ def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
 def set_option(
     model: options.Model,
     name: Annotated[
-        Literal["false-rejection", "wrong-answers"],
-        Argument(metavar="NAME", help="Setting to change: false-rejection or wrong-answers."),
+        Literal["false-rejection", "wrong-answers", "names"],
+        Argument(metavar="NAME", help="Setting to change: false-rejection, wrong-answers or names."),
     ],
-    value: Annotated[str, Argument(metavar="VALUE", help="Share, such as 2% or 0.02.")],
+    value: Annotated[str, Argument(metavar="VALUE", help="Share, such as 2% or 0.02; for names on or off.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Change the share of known photos that may be called unknown, or of answers that may be wrong.
 
+    'names' says whether file names of photos are kept. 'names off' also erases the names that were kept, which
+    cannot be undone.
+
     Example: fiveshot set birds false-rejection 2%
 
     Example: fiveshot set birds wrong-answers 10%
+
+    Example: fiveshot set birds names off
     """
     with answering_with("set", model, as_json=as_json) as (answer, recognizer):
+        if name == "names":
+            kept = _on(value)
+            recognizer.set(names=kept)
+            answer.result = {"name": name, "names": kept}
+            erased = "no file names are kept, and those that were kept are erased"
+            answer.say(f"{model}: {'file names are kept from now on' if kept else erased}")
+            return
         share = _share(value)
         if name == "wrong-answers":
             recognizer.set(wrong_answers=share)
@@ -197,6 +214,18 @@ def set_option(
                 f"{now.negatives_rejected:,} of {counted(now.negatives, 'photo')} of 'none of these' would be, too"
             )
         answer.say(now.note)
+
+
+def _on(text: str) -> bool:
+    """Return whether a switch is on.
+
+    >>> _on("on"), _on("Off")
+    (True, False)
+    """
+    switches = {"on": True, "off": False}
+    if text.strip().lower() not in switches:
+        raise InputError(f"{text!r} is neither on nor off", hint="give one of the two")
+    return switches[text.strip().lower()]
 
 
 def _share(text: str) -> float:
@@ -242,7 +271,8 @@ def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
     views = counted(info.views, "view")
     answer.say(f"{model}: {info.backbone}{adapted}, {views}, head {info.head}, {file_size(info.bytes_on_disk)}")
     kept = "kept" if info.keep_photos else "not kept"
-    answer.say(f"photos are {kept}, thumbnails are {'kept' if info.thumbnails else 'not kept'}")
+    small, names = ("kept" if one else "not kept" for one in (info.thumbnails, info.names))
+    answer.say(f"photos are {kept}, thumbnails are {small}, file names are {names}")
     answer.say(f"unknown photos, {percent(info.false_rejection, 0)} false rejections: {info.rejection}")
     learned = counted(info.new_classes, "class")
     if info.base_classes:
@@ -256,10 +286,13 @@ def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
 
 def _tell_photos(answer: Answer, one: ClassInfo, photos: Sequence[PhotoInfo]) -> None:
     answer.say(f"{one.name}: {counted(one.photos, 'photo')}")
-    for photo in photos:
+    names = [printable(photo.name or "") for photo in photos]
+    width = min(max(map(len, names), default=0), WIDEST)
+    for photo, name in zip(photos, names, strict=True):
         score = "" if photo.score is None else f"  {percent(photo.score, 0):>5} when left out"
         taken = "" if photo.taken_for is None else f", taken for {photo.taken_for}"
-        answer.say(f"{photo.id:>7}  {photo.added[:16].replace('T', ' ')}{score}{taken}")
+        named = f"  {name:{width}}" if width else ""
+        answer.say(f"{photo.id:>7}{named}  {photo.added[:16].replace('T', ' ')}{score}{taken}")
     if one.base:
         rest = counted(one.photos - len(photos), "photo")
         answer.say(f"{rest} of the base: only statistics are stored, so they have no ids and cannot be removed")

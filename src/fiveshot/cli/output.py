@@ -49,7 +49,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 OnTuning = Callable[["TuneProgress"], None]
-KEPT = "finished work is kept; the same command continues"
+WORK_KEPT = "finished work is kept; the same command continues"
 BAR_DELAY = 0.5  # seconds before a bar is drawn
 
 

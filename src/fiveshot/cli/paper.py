@@ -11,14 +11,14 @@ from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.bench import PHOTOS, PhotoBackbone, PhotoWeights, draws, duration, followed
-from fiveshot.cli.output import KEPT, echo, image_bar, print_table, status, tuning_bar, when_stopped
+from fiveshot.cli.output import WORK_KEPT, echo, image_bar, print_table, status, tuning_bar, when_stopped
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
     from fiveshot.reports import PaperOutput
 
 
-@when_stopped(KEPT)
+@when_stopped(WORK_KEPT)
 def paper(
     target: Annotated[
         str,

@@ -14,10 +14,10 @@ from typer import Argument, Option
 
 from fiveshot.cli import options
 from fiveshot.cli.output import INCOMPLETE, Answer, answering, answering_with, answers_bar, image_bar, percent
-from fiveshot.data.reduction import Box
+from fiveshot.data import Box
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
-from fiveshot.values import to_json
+from fiveshot.values import shown_photo, to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage, Photo
@@ -108,7 +108,9 @@ def predict(
                 if out is None or dry_run:
                     answer.say(describe(one))
                     for near in one.why:
-                        answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
+                        answer.say(
+                            f"  like {shown_photo(near.id, near.name)} of {near.label}: {near.likeness:.2f}"
+                        )
                 if as_json and out is None:
                     shown.append(to_json(one))
             note_no_rejection(answer, recognizer)

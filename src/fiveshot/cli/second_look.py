@@ -17,7 +17,7 @@ from fiveshot.cli.output import Answer, answering, answering_with, image_bar, pe
 from fiveshot.cli.photos import check_into, tell_placed
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
-from fiveshot.values import FINDINGS, FOUND, to_json
+from fiveshot.values import FINDINGS, FOUND, shown_photo, to_json
 
 if TYPE_CHECKING:
     from fiveshot.data import Photo
@@ -162,8 +162,9 @@ def _tell_review(answer: Answer, found: Review, model: Path) -> None:
             answer.say(f"  join them with: {command('move', model, '--all-of', first, '--to', second)}")
             continue
         for photo in pair.photos[:PHOTOS]:
-            beside = f", most like {photo.beside}" if photo.beside else ""
-            answer.say(f"  {photo.photo} of {photo.label}: taken for {photo.taken_for}{beside}")
+            beside = f", most like {shown_photo(photo.beside, photo.beside_name)}" if photo.beside else ""
+            shown = shown_photo(photo.photo, photo.name)
+            answer.say(f"  {shown} of {photo.label}: taken for {photo.taken_for}{beside}")
     _tell_suggestions(answer, found.suggestions, most=SUGGESTIONS)
     if found.kept:
         answer.say(f"not suggested again, as you decided about them: {found.kept} (--kept lists them)")
@@ -192,7 +193,7 @@ def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, mo
         for one in own[:most]:
             action = f"move to {one.to}" if one.to else "remove"
             advice = action if one.firm else f"look at this, perhaps {action}"
-            answer.say(f"  {one.photo} of {one.label}: {advice}; {one.reason}")
+            answer.say(f"  {shown_photo(one.photo, one.name)} of {one.label}: {advice}; {one.reason}")
         if len(own) > most:
             answer.say(f"  and {len(own) - most:,} more")
 
@@ -219,6 +220,9 @@ def sort(
         ),
     ] = None,
     ask: Annotated[bool, Option("--ask", help="Ask for the name of each group, and learn it.")] = False,
+    page: Annotated[
+        Path | None, Option("--page", metavar="FILE.html", help="Write a page that shows the photos.")
+    ] = None,
     resume: Annotated[bool, Option(help="Cache the vectors of photos, so that a stopped run continues.")] = True,
     into: options.Into = None,
     by: options.By = None,
@@ -233,15 +237,17 @@ def sort(
     Only what you name is learned. With --into, photos of known classes go to folders of their classes, and the
     others to _unknown/g3 and so on. A model without classes groups all photos.
 
-    Example: fiveshot sort birds holiday
+    Example: fiveshot sort birds holiday --page sorted.html
 
     Example: fiveshot sort birds holiday --name g3=wren --name g17="barn owl" --into sorted
     """
     from fiveshot.recognizer import place_sorted, sort_photos
 
-    names = dict(map(_named, name or ()))
+    names = dict(map(named, name or ()))
     if ask and (as_json or not sys.stdin.isatty()):
         raise InputError("--ask needs a terminal", hint="give names with --name ID=NAME", code="not_asked")
+    if page is not None:
+        require_writable(page)
     with answering("sort", model, as_json=as_json) as answer:
         check_into(into, by, dry_run=dry_run)
         opened = answer.open_model(device=device, runtime=runtime, weights=weights, readonly=not (names or ask))
@@ -251,6 +257,13 @@ def sort(
                 found = sort_photos(recognizer, photos, resume=resume, progress=progress)
             answer.result = {"sorting": to_json(found)}
             _note(answer, found)
+            if page is not None:
+                from fiveshot.reports import write_sorting
+
+                with status("writing the page"):
+                    shown = write_sorting(page, found, model=model, folder=folder)
+                answer.result["page"] = str(shown)
+                answer.say(f"the photos are shown in {page}")
             if ask:
                 names |= _asked(found)
             if names:
@@ -277,7 +290,12 @@ def _not_placed(folder: Path, into: Path) -> Path | list[Photo]:
     return left
 
 
-def _named(given: str) -> tuple[str, str]:
+def named(given: str) -> tuple[str, str]:
+    """Return the two parts of ``ID=NAME``.
+
+    >>> named("g3=barn owl")
+    ('g3', 'barn owl')
+    """
     place, equals, name = given.partition("=")
     if not equals or not place or not name.strip():
         raise InputError(f"{given!r} is not ID=NAME", hint="for example g3=wren", code="no_name")

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from fiveshot.watch import Notice, Sighting
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # needed by every service
-FOLDER, CAMERA, BROKER = "Watch a folder", "Watch a camera", "MQTT and Home Assistant"
-PROGRAM, TLS, KEEP = "Call a program", "Certificates for https and mqtts", "Keep photos without a name"
+SOURCE, KEEP, REPORT = (
+    "The folder or the camera",
+    "Keep photos without a name",
+    "Call a program, MQTT and Home Assistant",
+)
 
 Host = Annotated[str, Option(metavar="NAME", help="Address to listen on; others need --token.")]
 Port = Annotated[int, Option(metavar="N", help="Port to listen on; 0 means any free port.")]
@@ -149,6 +152,11 @@ def watch(
     place: Annotated[
         str, Argument(metavar="FOLDER|URL", help="Folder to watch, or address of a camera's snapshot.")
     ],
+    box: Annotated[
+        list[str] | None,
+        Option(metavar="NAME=X,Y,W,H", help="Recognize this part, by this name; repeatable."),
+    ] = None,
+    when_changed: Annotated[bool, Option("--when-changed", help="Compute nothing for a still picture.")] = False,
     frames: Annotated[int, Option(metavar="N", help="Let the last N photos vote.", min=1)] = 1,
     top: Annotated[int, Option(metavar="N", help="Show at most N candidates.", min=1)] = 3,
     sure: options.Sure = None,
@@ -161,8 +169,7 @@ def watch(
     keep: Annotated[
         Literal["unsure", "all", "none"],
         Option(
-            help="Keep photos in the model, to name them later: unsure and unknown ones, or all.",
-            rich_help_panel=KEEP,
+            metavar="WHICH", help="Photos to name later: unsure and unknown ones, or all.", rich_help_panel=KEEP
         ),
     ] = "none",
     keep_most: Annotated[
@@ -178,7 +185,7 @@ def watch(
         Option(metavar="N", help="Keep a photo for N days.", show_default="30", rich_help_panel=KEEP),
     ] = None,
     existing: Annotated[
-        bool, Option("--existing", help="Include photos that are already there.", rich_help_panel=FOLDER)
+        bool, Option("--existing", help="Include photos that are already there.", rich_help_panel=SOURCE)
     ] = False,
     settle: Annotated[
         float | None,
@@ -186,12 +193,12 @@ def watch(
             metavar="SECONDS",
             help="Read a file after it has not changed for this time.",
             show_default="1",
-            rich_help_panel=FOLDER,
+            rich_help_panel=SOURCE,
         ),
     ] = None,
     every: Annotated[
         float | None,
-        Option(metavar="SECONDS", help="Time between two snapshots.", show_default="5", rich_help_panel=CAMERA),
+        Option(metavar="SECONDS", help="Time between two snapshots.", show_default="5", rich_help_panel=SOURCE),
     ] = None,
     credentials: Annotated[
         str | None,
@@ -199,29 +206,28 @@ def watch(
             metavar="FILE",
             help="File with user:password.",
             show_default="FIVESHOT_CREDENTIALS",
-            rich_help_panel=CAMERA,
+            rich_help_panel=SOURCE,
         ),
     ] = None,
     run: Annotated[
         str | None,
         Option(
             metavar="COMMAND",
-            help="Call this program for each photo. {photo}, {label}, {answer}, {probability}, {vote}, {time} and "
-            "{source} are replaced. Standard input is the JSON line.",
-            rich_help_panel=PROGRAM,
+            help="Call it for each photo: {photo}, {label}, {vote} and so on are filled in.",
+            rich_help_panel=REPORT,
         ),
     ] = None,
     on_change: Annotated[
-        bool, Option("--on-change", help="Call it only if the vote changes.", rich_help_panel=PROGRAM)
+        bool, Option("--on-change", help="Call it only if the vote changes.", rich_help_panel=REPORT)
     ] = False,
     mqtt: Annotated[
         str | None,
-        Option(metavar="URL", help="Broker: mqtt://host, or mqtts://host for TLS.", rich_help_panel=BROKER),
+        Option(metavar="URL", help="Broker: mqtt://host, or mqtts://host for TLS.", rich_help_panel=REPORT),
     ] = None,
     name: Annotated[
         str | None,
         Option(
-            metavar="TEXT", help="Name of the device.", show_default="name of the model", rich_help_panel=BROKER
+            metavar="TEXT", help="Name of the device.", show_default="name of the model", rich_help_panel=REPORT
         ),
     ] = None,
     mqtt_credentials: Annotated[
@@ -230,18 +236,18 @@ def watch(
             metavar="FILE",
             help="File with user:password.",
             show_default="FIVESHOT_MQTT_CREDENTIALS",
-            rich_help_panel=BROKER,
+            rich_help_panel=REPORT,
         ),
     ] = None,
     discovery: Annotated[
-        bool, Option(help="Describe the device to Home Assistant.", rich_help_panel=BROKER)
+        bool, Option(help="Describe the device to Home Assistant.", rich_help_panel=REPORT)
     ] = True,
     ca: Annotated[
-        str | None, Option(metavar="FILE", help="Certificate to trust (PEM).", rich_help_panel=TLS)
+        str | None, Option(metavar="FILE", help="Certificate to trust (PEM).", rich_help_panel=REPORT)
     ] = None,
     certificate: Annotated[
         str | None,
-        Option(metavar="FILE", help="Own certificate and key for the broker (PEM).", rich_help_panel=TLS),
+        Option(metavar="FILE", help="Own certificate and key for the broker (PEM).", rich_help_panel=REPORT),
     ] = None,
 ) -> None:
     """Recognize photos as they arrive in a folder, or from a camera every few seconds. Stop with Ctrl-C.
@@ -252,14 +258,14 @@ def watch(
 
     Example: fiveshot watch birds http://camera/snapshot.jpg --frames 3 --mqtt mqtt://localhost
 
-    Example: fiveshot watch birds http://camera/snapshot.jpg --keep unsure
+    Example: fiveshot watch yard http://camera/a.jpg --box gate=0.1,0.2,0.3,0.4 --keep unsure
     """
     with _report_errors(model, as_json=as_json):
         from fiveshot.extras import require_extra
 
         require_extra("watchfiles", "paho", "httpx", extra="watch")
         from fiveshot.recognizer import Recognizer
-        from fiveshot.watch import Command, MqttSettings, Watching, is_address, open_source
+        from fiveshot.watch import Command, MqttSettings, Watching, is_address, open_source, parse_regions
         from fiveshot.watch import credentials as login
         from fiveshot.watch import watch as watch_source
 
@@ -270,6 +276,7 @@ def watch(
         if mqtt is None and (name or mqtt_credentials or certificate):
             option = "--name" if name else "--mqtt-credentials" if mqtt_credentials else "--certificate"
             raise _needs(option, "--mqtt URL")
+        regions = parse_regions(box or ())
         limits = _sighting_limits(keep, number=keep_most, megabytes=keep_megabytes, days=keep_days)
         broker = None
         if mqtt is not None:
@@ -290,7 +297,9 @@ def watch(
             ca=ca,
         )
         command = None if run is None else Command(run)
-        how = Watching(top, sure, frames, limit, on_change, command, out, broker, keep, limits)
+        how = Watching(
+            top, sure, frames, limit, on_change, command, out, broker, keep, limits, regions, when_changed
+        )
         readonly = keep == "none"
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=readonly)
         with opened as recognizer, _stopped_by_signals() as stop:
@@ -363,4 +372,5 @@ def _print_sighting(sighting: Sighting) -> None:
         together = (
             f" [{vote.label or 'unknown'}, {vote.votes} of {vote.frames}]" if vote.decided else " [undecided]"
         )
-    echo(f"{sighting.time} {describe(sighting.prediction)}{together}")
+    where = f"{sighting.region}: " if sighting.region else ""
+    echo(f"{sighting.time} {where}{describe(sighting.prediction)}{together}")

@@ -31,6 +31,9 @@ def export(
         Argument(metavar="FILE", help="File to write, - for standard output, or hf://OWNER/NAME."),
     ] = None,
     onnx: Annotated[bool, Option("--onnx", help="Write network and classifier as ONNX.")] = False,
+    all_views: Annotated[
+        bool, Option("--all-views", help="With --onnx: take all views of a photo, as the model does.")
+    ] = False,
     web: Annotated[
         Path | None,
         Option(metavar="FOLDER", help="Write a page that recognizes photos in the browser."),
@@ -66,6 +69,7 @@ def export(
         _check_options(
             "the hub" if published else "a file" if web is None else "a page",
             onnx=onnx,
+            all_views=all_views,
             photos=photos,
             force=force,
             private=private,
@@ -76,6 +80,8 @@ def export(
             raise InputError(
                 "--onnx and --photos exclude each other", hint="an ONNX file holds no photos; give one of them"
             )
+        if all_views and not onnx:
+            raise InputError("--all-views is for --onnx", hint="leave it out", code="unused_option")
         if file == STANDARD_OUTPUT:
             _check_output(model, onnx=onnx, force=force, as_json=as_json)
         with answer.open_model(readonly=True, device="cpu") as recognizer:
@@ -102,7 +108,7 @@ def export(
                     return
                 written = [Path(file)]
                 if onnx:
-                    written.append(export_onnx(recognizer, file, overwrite=force))
+                    written = [*export_onnx(recognizer, file, all_views=all_views, overwrite=force)]
                 else:
                     recognizer.export(file, photos=photos, overwrite=force)
         answer.result = {"files": [str(path) for path in written]}
@@ -113,8 +119,8 @@ def export(
 # The options that each kind of export does not have.
 UNUSED = {
     "a file": ("private", "evaluation", "title"),
-    "a page": ("private", "evaluation", "onnx", "photos"),
-    "the hub": ("onnx", "force"),
+    "a page": ("private", "evaluation", "onnx", "all_views", "photos"),
+    "the hub": ("onnx", "all_views", "force"),
 }
 
 
@@ -123,7 +129,9 @@ def _check_options(target: str, **given: bool) -> None:
     for name in UNUSED[target]:
         if given[name]:
             raise InputError(
-                f"--{name} has no effect on an export to {target}", hint="leave it out", code="unused_option"
+                f"--{name.replace('_', '-')} has no effect on an export to {target}",
+                hint="leave it out",
+                code="unused_option",
             )
 
 
@@ -151,7 +159,7 @@ def _check_output(model: Path, *, onnx: bool, force: bool, as_json: bool) -> Non
         )
     if onnx:
         raise InputError(
-            "--onnx writes two files, and standard output takes one", hint="name a FILE that ends in .onnx"
+            "--onnx writes three files, and standard output takes one", hint="name a FILE that ends in .onnx"
         )
     if as_json:
         raise InputError("--json and - both write to standard output", hint="name a FILE")

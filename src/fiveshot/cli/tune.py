@@ -151,8 +151,7 @@ def prepare(
 ) -> Training:
     """Read the recipe and open the images, before PyTorch is loaded."""
     require_extra("torch", "timm")
-    from fiveshot.backbones import DEFAULT, BackboneSpec
-    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec, preprocessing_for
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.tuning import get_recipe, parse_setting
 

@@ -26,8 +26,8 @@ from fiveshot.work import blas_threads, one_for_each
 
 # Number of terms of the series. With seven terms the rest is below 0.7 % of s·s'; 800 samples err by some 3 % of
 # it. Features of few directions have higher correlations and need more terms.
-TERMS, TERMS_OF_FEW, FEW = 7, 15, 16
-ROWS, COLUMNS = 256, 512  # block of the Gram matrix that fits into a core's cache
+TERMS, TERMS_OF_FEW, FEW_DIRECTIONS = 7, 15, 16
+BLOCK_ROWS, BLOCK_COLUMNS = 256, 512  # block of the Gram matrix that fits into a core's cache
 
 Place = tuple[slice, slice]
 
@@ -40,7 +40,7 @@ def add_expected_(gram: Array, gaussian: Gaussian, projection: Array, mass: floa
     along = gaussian.factor @ projection  # (r, M)
     deviations = namespace(along).sqrt(squared_lengths(along.T))
     directions = along / at_least(deviations, 1e-30)
-    count = TERMS if len(along) >= FEW else TERMS_OF_FEW
+    count = TERMS if len(along) >= FEW_DIRECTIONS else TERMS_OF_FEW
     terms, squares = _series(gaussian.mean @ projection, deviations, count)
     scaled = mass**0.5 * terms
 
@@ -61,9 +61,9 @@ def add_expected_(gram: Array, gaussian: Gaussian, projection: Array, mass: floa
 
 def _places(width: int) -> Iterator[Place]:
     """Yield blocks of a square matrix that cover its lower triangle once."""
-    for row in range(0, width, ROWS):
-        for column in range(0, row + ROWS, COLUMNS):
-            yield slice(row, row + ROWS), slice(column, column + COLUMNS)
+    for row in range(0, width, BLOCK_ROWS):
+        for column in range(0, row + BLOCK_ROWS, BLOCK_COLUMNS):
+            yield slice(row, row + BLOCK_ROWS), slice(column, column + BLOCK_COLUMNS)
 
 
 def _series(means: Array, deviations: Array, count: int) -> tuple[Array, Array]:

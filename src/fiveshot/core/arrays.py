@@ -33,7 +33,7 @@ TILE = 128  # rows and columns that are transposed at a time; both tiles fit int
 def namespace(*arrays: Array) -> Any:
     """Return the function namespace of the library of these arrays."""
     if FOLLOWS_STANDARD and set(map(type, arrays)) == {np.ndarray}:
-        return np  # a shortcut: array_api_compat's wrapper takes longer to import than NumPy itself
+        return np  # a shortcut: the wrapper of array_api_compat takes longer to import than NumPy
     return array_namespace(*arrays)
 
 

@@ -34,7 +34,9 @@ from fiveshot.core.statistics import ClassStatistics, ClassSummary, canonical
 
 Similarity = Literal["cosine", "dot"]
 Prototypes = Literal["raw", "unit"]
-TOGETHER = 16  # classes in one matrix product; always this many, so that a class's result is exactly reproducible
+CLASSES_AT_ONCE = (
+    16  # classes in one matrix product; always this many, so that a class's result is exactly reproducible
+)
 
 
 @dataclass(frozen=True)
@@ -304,8 +306,8 @@ def calibrate_all(
     """
     beta = calibration.beta if calibration is not None and len(base) else None
     ranks = [len(summary.factor) for summary in base.summaries]
-    for start in range(0, len(summaries), TOGETHER):
-        group = summaries[start : start + TOGETHER]
+    for start in range(0, len(summaries), CLASSES_AT_ONCE):
+        group = summaries[start : start + CLASSES_AT_ONCE]
         means, weights = zip(*(calibrate_mean(summary, base, calibration) for summary in group), strict=True)
         if beta is None:
             yield from map(ClassGaussian, means, (summary.covariance_factor for summary in group))
@@ -334,20 +336,20 @@ def _that_count(weights: Array) -> Array:
 
 
 def _weighted_covariances(weights: Sequence[Array], base: ClassStatistics) -> list[Array]:
-    """Return Σ_b w_b Σ_b for up to ``TOGETHER`` sets of weights, (d, d) each, in the lower triangle.
+    """Return Σ_b w_b Σ_b for up to ``CLASSES_AT_ONCE`` sets of weights, (d, d) each, in the lower triangle.
 
     One matrix product sums the base covariances for all of them. It always has the same shape, with zero rows for
     missing classes. So the sum of a class does not depend on the other classes.
     """
     width, d = len(base), base.n_features
     dof = values_like([max(summary.count - 1, 1) for summary in base.summaries], base.means)
-    shares = zeros((TOGETHER, width), base.means)
+    shares = zeros((CLASSES_AT_ONCE, width), base.means)
     for share, own in zip(shares, weights, strict=False):
         share[...] = own / dof
     sums = [zeros((d, d), base.means) for _ in weights]
     for rows in base.scatters():  # (B, size, stop)
         size, stop = rows.shape[1:]
-        summed = shares @ rows.reshape(width, -1)  # (TOGETHER, size · stop)
+        summed = shares @ rows.reshape(width, -1)  # (CLASSES_AT_ONCE, size · stop)
         for total, part in zip(sums, summed, strict=False):
             total[stop - size : stop, :stop] = part.reshape(size, stop)
     return sums

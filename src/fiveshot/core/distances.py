@@ -9,7 +9,7 @@ so the normalization is a scaling of the axes, and S keeps the factored form of 
 
 The mean of n samples is off by noise of covariance Σ/n, and E‖x − x̄‖² = E‖x − μ‖² + tr(Σ)/n: a class of five
 samples looks farther away than one of thirty. The same holds in any fixed metric M, with tr(MΣ)/n. After mean
-calibration, x̄ ↦ α x̄ + ..., the noise is α² as large; that the weights of the base classes depend on x̄ is left out.
+calibration, x̄ ↦ α x̄ + ..., the noise is α² as large; the dependence of the weights on x̄ is ignored.
 """
 
 from __future__ import annotations
@@ -49,29 +49,29 @@ from fiveshot.errors import InputError, unknown_name
 
 Normalization = Literal["correlation", "rows", "none"]
 
-# Subtracting in low rank loses as many digits as trace(Σ) / γ has; three are left to spare in float32.
+# The low-rank form loses as many digits as trace(Σ) / γ has; with this limit float32 keeps three to spare.
 WELL_CONDITIONED = 1e3
-CANCELED = 1e-3  # a variance that is less of what it is the difference of has too few digits left
-COLUMNS_AT_ONCE = 2048  # projected columns per matrix product, which bounds the memory
-MOST_ROWS = 8192  # of base factors, of which all products are taken
+CANCELED = 1e-3  # a difference that is a smaller share of its terms has too few correct digits
+COLUMNS_AT_ONCE = 2048  # projected columns per matrix product; limits the memory
+MOST_ROWS = 8192  # of base factors; all their products are computed
 
 
 @dataclass(frozen=True, eq=False)
 class LowRankMetric:
-    """(‖s ∘ u‖² − ‖P u‖² + (p·u)²) / γ with u = x − μ: as many projections as the covariance has rank."""
+    """(‖s ∘ u‖² − ‖P u‖² + (p·u)²) / γ with u = x − μ. P has as many rows as the rank of the covariance."""
 
     mean: Array  # (d,)
     scale: Array  # (d,)
     projection: Array  # (r, d): P
     gamma: float
-    added: Array | None = None  # (d,): p, where there is one
-    borrowed: Borrowed | None = None  # takes more from the distance, where it is there
-    inflation: float = 0.0  # what the noise of the mean adds in expectation, to be subtracted
+    added: Array | None = None  # (d,): p, if any
+    borrowed: Borrowed | None = None  # a further part to subtract, if any
+    inflation: float = 0.0  # the expected addition of the noise of the mean, to subtract
 
 
 @dataclass(frozen=True, eq=False)
 class CholeskyMetric:
-    """‖L⁻¹ u‖², where the metric is (L Lᵀ)⁻¹; of u the part along ``null`` is left out, where that is given."""
+    """‖L⁻¹ u‖² for the metric (L Lᵀ)⁻¹, without the part of u along ``null`` if that is given."""
 
     mean: Array  # (d,)
     cholesky: Array  # (d, d), lower
@@ -105,8 +105,8 @@ Metric = LowRankMetric | CholeskyMetric | SpectralMetric
 def make_metric(gaussian: Gaussian, *, gamma: float, normalization: Normalization) -> Metric:
     """Return the metric of a class, its covariance shrunk by γI and normalized.
 
-    ``"correlation"`` is Σ_ij / (s_i s_j); ``"rows"`` is what the published code computes, the correlations
-    between the rows of the shrunk covariance, which is singular; ``"none"`` leaves the covariance as it is.
+    ``"correlation"`` is Σ_ij / (s_i s_j). ``"rows"`` follows the published code: the correlations between the rows
+    of the shrunk covariance, a singular matrix. ``"none"`` does not change the covariance.
     """
     if normalization not in get_args(Normalization):
         raise unknown_name("normalization", normalization, get_args(Normalization))
@@ -129,7 +129,7 @@ def make_metric(gaussian: Gaussian, *, gamma: float, normalization: Normalizatio
 
 @dataclass(frozen=True, eq=False)
 class _LowRank:
-    """S⁻¹ = (I − PᵀP) / γ with P = L⁻¹ B and L Lᵀ = γI + B Bᵀ, a matrix of rank(Σ) rows."""
+    """S⁻¹ = (I − PᵀP) / γ with P = L⁻¹ B and L Lᵀ = γI + B Bᵀ, a matrix with rank(Σ) rows."""
 
     factor: Array  # (r, d): B
     products: Array  # (r, r): B Bᵀ
@@ -137,7 +137,7 @@ class _LowRank:
 
 
 def _low_rank(gaussian: Gaussian, gamma: float, limit: float) -> _LowRank | None:
-    """Return the factored form where it is smaller than the dense one and loses no more digits than allowed."""
+    """Return the factored form, or None if it is not smaller than the dense one or loses too many digits."""
     if isinstance(gaussian, SummedGaussian) or gamma <= 0:
         return None
     factor = gaussian.factor
@@ -155,7 +155,7 @@ def _low_rank(gaussian: Gaussian, gamma: float, limit: float) -> _LowRank | None
 
 
 def _covariance(gaussian: Gaussian) -> Array:
-    """Return the covariance in its lower triangle, as memory that may be written to."""
+    """Return the covariance in its lower triangle; the array may be overwritten."""
     if isinstance(gaussian, SummedGaussian):
         return namespace(gaussian.mean).asarray(gaussian.covariance, copy=True)
     return column_gram(gaussian.factor)
@@ -164,14 +164,14 @@ def _covariance(gaussian: Gaussian) -> Array:
 def row_correlation_metric(gaussian: Gaussian, gamma: float) -> Metric:
     """Return the pseudo-inverse of the correlations between the rows of S = Σ + γI, without decomposing them.
 
-    With J = I − 11ᵀ/d, which centers the rows, and D² = diag(S J S) they are R = D⁻¹ S J S D⁻¹. R is singular
-    along n ∝ D S⁻¹ 1 and nowhere else. D S⁻² D is a generalized inverse of it (R D S⁻² D R = R, as J is a
-    projection), and the projection Q = I − nnᵀ on both sides makes it the pseudo-inverse:
+    With J = I − 11ᵀ/d, which centers the rows, and D² = diag(S J S), the correlations are R = D⁻¹ S J S D⁻¹. The
+    null space of R is n ∝ D S⁻¹ 1. D S⁻² D is a generalized inverse (R D S⁻² D R = R, because J is a projection),
+    and the projection Q = I − nnᵀ on both sides makes it the pseudo-inverse:
 
         R⁺ = Q D S⁻² D Q.
 
-    S² = L Lᵀ gives ‖L⁻¹ D Q u‖². From a factor of few rows S⁻¹ = (I − PᵀP) / γ, and its square is of the same
-    form. Where γ is so small that the published code would cut eigenvalues away, they are computed and cut.
+    S² = L Lᵀ gives ‖L⁻¹ D Q u‖². For a factor with few rows S⁻¹ = (I − PᵀP) / γ, and its square has the same form.
+    If γ is so small that the published code would cut eigenvalues off, they are computed and cut off.
     """
     d = len(gaussian.mean)
     if d < 2:
@@ -184,7 +184,7 @@ def row_correlation_metric(gaussian: Gaussian, gamma: float) -> Metric:
     xp = namespace(gaussian.mean)
     lower = xp.tril(_covariance(gaussian))
     shrunk = lower + lower.T
-    add_to_diagonal(shrunk, -xp.linalg.diagonal(lower))  # which is in both
+    add_to_diagonal(shrunk, -xp.linalg.diagonal(lower))  # in both
     spread = _sum_of_squares(shrunk) ** 0.5
     add_to_diagonal(shrunk, gamma)  # S
     square = column_gram(shrunk)  # S²
@@ -199,7 +199,7 @@ def row_correlation_metric(gaussian: Gaussian, gamma: float) -> Metric:
 
 
 def _few_row_correlations(mean: Array, low: _LowRank, gamma: float) -> LowRankMetric | None:
-    """Return the same from a factor of few rows, or None where eigenvalues would be cut.
+    """Return the same for a factor with few rows, or None if eigenvalues would be cut off.
 
     γ² S⁻² = I − Pᵀ(2I − PPᵀ)P = I − P'ᵀP'. With v = D Q u that is ‖v‖² − ‖P'v‖². Let a = n·u, b = (D²n)·u and
     c = ‖Dn‖²; then ‖v‖² = ‖Du‖² − 2ab + ca² = ‖Du‖² − (b/√c)² + (√c a − b/√c)².
@@ -227,10 +227,11 @@ def _few_row_correlations(mean: Array, low: _LowRank, gamma: float) -> LowRankMe
 
 
 def _row_deviations(diagonal: Array, sums: Array, spread: float, gamma: float) -> Array | None:
-    """Return D, or None where the pseudo-inverse of the published code would cut more than the null space.
+    """Return D, or None if the pseudo-inverse of the published code would cut off more than the null space.
 
-    It cuts eigenvalues of R below d ε times the largest. Those of S lie between γ and γ + ‖Σ‖, so those of R, but
-    for the null one, differ by no more than the square of their ratio times that of the squares of D.
+    It cuts off eigenvalues of R below d ε times the largest. The eigenvalues of S lie between γ and γ + ‖Σ‖. So
+    the ratio of the nonzero eigenvalues of R is at most the square of this ratio times the ratio of the values of
+    D².
     """
     xp = namespace(diagonal)
     variances = diagonal - sums * sums / len(diagonal)
@@ -246,8 +247,8 @@ def borrowed_metric(
 ) -> LowRankMetric | None:
     """Return the metric of a class with the covariance of ``gaussian`` and Σ_b w_b Σ_b, from base classes.
 
-    None where the borrowed covariance is too large beside γ for the first order (see ``Borrowed``),
-    or where the covariance is not normalized as the paper has it.
+    None if the borrowed covariance is too large for a first-order approximation (see ``Borrowed``), or if the
+    covariance is not normalized as in the paper.
     """
     own, mean = gaussian.factor, gaussian.mean
     xp = namespace(mean)
@@ -258,8 +259,8 @@ def borrowed_metric(
         return None
     factors, owners = base.stacked_factors
     columns = xp.concat([mean[None], own])  # (1 + r, d)
-    pulled = ((columns @ factors.T) * weights[owners]) @ factors  # of μ and of the own rows: x Σ_B
-    level = gamma if normalization == "correlation" else 1.0  # of the squared scale, beside which its rest is lost
+    pulled = ((columns @ factors.T) * weights[owners]) @ factors  # x Σ_B for μ and for the own rows
+    level = gamma if normalization == "correlation" else 1.0  # of the squared scale; the rest is lost in rounding
     scale = xp.sqrt(variances + gamma) if normalization == "correlation" else xp.ones_like(mean)
     # Woodbury: S⁻¹ = S₀⁻¹ − TᵀK⁻¹T with T = O S₀⁻¹ and K = 1 + T Oᵀ
     rows = (own - pulled[1:] / gamma) / gamma
@@ -278,7 +279,7 @@ def squared_distances(
 ) -> Array:
     """Return squared distances, (n, n_metrics); ``origin`` is a point among the means, for precision.
 
-    ``energies`` are those of X in the base classes, where they are known already.
+    ``energies`` are those of X in the base classes, if they are known.
     """
     distances = empty((len(X), len(metrics)), X)
     low_rank = [(i, m) for i, m in enumerate(metrics) if isinstance(m, LowRankMetric)]
@@ -299,7 +300,7 @@ def squared_distances(
 def squared_euclidean(X: Array, points: Array, *, origin: Array) -> Array:
     """Return ‖x − p‖² for all pairs, (n, k), as one matrix product.
 
-    ‖x‖² − 2 x·p + ‖p‖² cancels badly far from zero, so both are moved by ``origin``, a point among them.
+    ‖x‖² − 2 x·p + ‖p‖² loses digits far from zero, so ``origin``, a point among them, is subtracted from both.
     """
     X, points = X - origin, points - origin
     distances = X @ (-2 * points).T
@@ -344,7 +345,7 @@ def _required(cholesky: Array | None, gamma: float) -> Array:
 def _row_correlation_whitener(covariance: Array) -> Array:
     xp = namespace(covariance)
     values, vectors = eigh(_row_correlations(covariance))
-    kept = values > len(values) * epsilon(values) * values[-1]  # as pinv cuts them
+    kept = values > len(values) * epsilon(values) * values[-1]  # cut off as in pinv
     return (vectors[:, kept] / xp.sqrt(values[kept])).T
 
 
@@ -361,7 +362,7 @@ def _row_correlations(matrix: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class WithinSpread:
-    """Covariance within base classes as a factor, (r, d): what is expected of a class before it is seen."""
+    """Covariance within base classes as a factor, (r, d): the expected covariance of a class without samples."""
 
     factor: Array
 
@@ -371,15 +372,15 @@ class WithinSpread:
         return _sum_of_squares(self.factor)
 
     def of_class(self, summary: ClassSummary) -> float:
-        """Return the trace of one class: its own, with the base classes' counting as one sample more.
+        """Return the trace of one class, to which the base classes contribute like one more sample.
 
-        A trace is linear in the scatter, so the class's own is unbiased however few samples there are.
+        A trace is linear in the scatter, so the class's own trace is unbiased even with few samples.
         """
         return (_sum_of_squares(summary.factor) + self.trace) / summary.count
 
 
 def within_spread(base: ClassStatistics, like: Array) -> WithinSpread:
-    """Pool the scatter within base classes; without any the spread is zero.
+    """Pool the scatter within base classes; without base classes the spread is zero.
 
     >>> from fiveshot.core import class_statistics
     >>> X = np.array([[0.0, 0.0], [2.0, 0.0], [5.0, 5.0], [5.0, 9.0]])
@@ -399,7 +400,7 @@ def kept_share(calibration: Calibration | None, base: ClassStatistics) -> float:
 
 
 def unit_noise(rows: Array, mean: Array) -> Array:
-    """Return what noise vectors of a mean become when it is scaled to length one, to first order."""
+    """Return the noise of a mean after it is scaled to length one, to first order."""
     length = max(math.sqrt(_sum_of_squares(mean)), TINY)
     direction = mean / length
     return (rows - (rows @ direction)[:, None] * direction) / length
@@ -411,16 +412,16 @@ def _sum_of_squares(values: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Borrowed:
-    """A covariance borrowed from base classes and small beside γ: distances without a matrix for each class.
+    """A borrowed covariance that is small relative to γ: distances without a matrix for each class.
 
     The shrunk covariance of a calibrated class is S = γI + Σ_B + OᵀO, with the borrowed Σ_B = β Σ_b w_b Σ_b and
-    few rows O of its own. Where γ is far above Σ_B,
+    few rows O of its own. If γ is much larger than Σ_B,
 
         S₀⁻¹ = (γI + Σ_B)⁻¹ = (I − Σ_B / γ) / γ
 
-    but for (‖Σ_B‖ / γ)², so this is done where that is lost in rounding. vᵀ Σ_B v = β Σ_b w_b ‖A_b v‖² needs of a
-    sample its energies e_b = ‖A_b x‖² in the base classes. They serve all new classes; no d × d matrix is made or
-    solved. Σ_B takes e·shares − 2 x·pulled + constant from a squared distance.
+    up to (‖Σ_B‖ / γ)², so this form is used only if that is lost in rounding. vᵀ Σ_B v = β Σ_b w_b ‖A_b v‖² needs
+    only the energies e_b = ‖A_b x‖² of a sample in the base classes, which are the same for all new classes. No d
+    × d matrix is made or solved. Σ_B subtracts e·shares − 2 x·pulled + constant from a squared distance.
     """
 
     base: ClassStatistics
@@ -431,7 +432,7 @@ class Borrowed:
     own: Array  # (r, d): O
 
     def gaussian(self, mean: Array) -> SummedGaussian:
-        """Return the covariance whole, for those who need it."""
+        """Return the whole covariance."""
         factors, owners = self.base.stacked_factors
         rows = namespace(mean).concat([factors * (self.weights[owners] ** 0.5)[:, None], self.own])
         return SummedGaussian(mean, column_gram(rows))
@@ -450,7 +451,7 @@ def base_energies(X: Array, base: ClassStatistics) -> Array:
 
 
 def taken(X: Array, energies: Array, borrowed: Sequence[Borrowed]) -> Array:
-    """Return what each takes from the squared distances of samples with these energies, (n, k)."""
+    """Return what to subtract from the squared distances of samples with these energies, (n, k)."""
     xp = namespace(X)
     found = energies @ xp.stack([one.shares for one in borrowed]).T
     found -= X @ (2 * xp.stack([one.pulled for one in borrowed])).T
@@ -459,12 +460,12 @@ def taken(X: Array, energies: Array, borrowed: Sequence[Borrowed]) -> Array:
 
 
 def is_small(weights: Array, base: ClassStatistics, variances: Array, gamma: float) -> bool:
-    """Tell whether what the first order leaves out is lost in rounding; ``variances`` are those of the class.
+    """Tell whether the error of the first order is lost in rounding; ``variances`` are those of the class.
 
-    The norm of Σ_B is bounded by those of the Σ_b, or known from their products where these are not too many.
+    The norm of Σ_B is bounded by the norms of the Σ_b, or computed from their products if these are not too many.
     """
     xp = namespace(weights)
-    rounding = math.sqrt(len(variances)) * epsilon(weights)  # of a sum of d squares
+    rounding = math.sqrt(len(variances)) * epsilon(weights)  # for a sum of d squares
     limit, widest = rounding * gamma**2, float(xp.max(variances))
 
     def below(norm: float) -> bool:

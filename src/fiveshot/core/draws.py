@@ -185,7 +185,7 @@ def random_features(n_features: int, width: int, *, seed: int, like: Array) -> R
     return RandomFeatures(normal_like((n_features, width), like, seed=derived_seed(seed, "projection")))
 
 
-def draw_samples(gaussian: Gaussian, count: int, *, seed: int) -> Array:
+def gaussian_samples(gaussian: Gaussian, count: int, *, seed: int) -> Array:
     """Draw from N(μ, Σ) through the factor, x = μ + z A with Σ = AᵀA, (count, d)."""
     drawn = factored_samples(gaussian, count, seed=seed)
     if isinstance(gaussian, SummedGaussian):

@@ -1,27 +1,30 @@
-"""Linear discriminant analysis for classes of few samples: class means under two covariances.
+"""Linear discriminant analysis for classes with few samples: class means under two covariances.
 
-Classes differ by a covariance B, samples of one class by a covariance Σ, which is one for all classes. Whiten by
-Σ. A class is a point μ ~ N(0, B); the mean of its n samples is x̄ ~ N(μ, u I/n), where u ≈ 1 is the noise that
-whitening leaves. Along an eigenvector of B with variance b the best guess of μ given x̄ is K x̄ with
+Class means vary with a covariance B, and the samples of every class with the same covariance Σ. Whiten by Σ. A
+class is then a point μ ~ N(0, B); the mean of its n samples is x̄ ~ N(μ, u I/n), where u ≈ 1 is the variance after
+whitening. Along an eigenvector of B with variance b the best estimate of μ given x̄ is K x̄ with
 
     K = n b / (n b + u),
 
-so five samples keep what classes differ in and drop the rest; with many samples K → 1. That is the posterior mean
-of probabilistic LDA. A sample is scored by its product with K x̄, over the length the guess has without its noise:
+so five samples keep the directions in which classes differ and drop the rest; with many samples K → 1. This is the
+posterior mean of probabilistic LDA. The score of a sample is its product with K x̄, divided by the length of the
+estimate without its noise:
 
     s(x) = x·K x̄ / √(‖K x̄‖² − u tr(K²) / n).
 
-Without the subtracted term a class of five samples has too long a prototype and loses. What remains is known too:
-on its own samples a class scores m(n) = tr(KB) / √tr(K²B) in expectation, less than m(∞) = √tr B because K drops
-some signal. ``gaps`` are the differences, and a head adds a share of them.
+Without the subtracted term the prototype of a class with five samples is too long, and the class loses. The
+remaining disadvantage is known, too: on its own samples a class has the expected score m(n) = tr(KB) / √tr(K²B),
+which is less than m(∞) = √tr B because K drops some signal. ``gaps`` are the differences, and a head adds a share
+of them.
 
-Whether a sample is of its best class at all, or of a class never seen, is another question: not which class, but
-how much of what the class has the sample has. With m = K x̄ this is
+Whether a sample belongs to its best class or to an unknown class is another question: how much of the prototype is
+in the sample? With m = K x̄ this is
 
     φ(x) = x·m / ‖m‖²,
 
-about 1 for samples of the class. Without a base the factor of B in K is larger here, so that what a class of one
-more sample expects is nearly the same. With a base, ``Surroundings`` adds how the sample lies to all classes.
+about 1 for samples of the class. Without a base, the factor of B in K is larger here, so that the expected value
+hardly depends on the number of samples. With a base, ``Surroundings`` adds the relation of the sample to all
+classes.
 """
 
 from __future__ import annotations
@@ -59,14 +62,14 @@ from fiveshot.core.scatter import PooledScatter, shortened
 from fiveshot.errors import InputError
 
 LEAST_SHRINKAGE = 0.3
-MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labels: bounds the decomposition
-# Few samples are scored block by block: of many classes a product copies all weights before it reads them, unless
-# it takes no more multiplications than these.
+MOST_SPECTRUM_CLASSES = 512  # B is estimated from at most this many, evenly over the labels; limits the time
+# A product of few samples with many classes copies all weights first, unless it takes at most this many
+# multiplications. So few samples are scored in blocks of classes.
 SMALL_PRODUCT, MANY_CLASSES, CLASSES_AT_ONCE = 1_000_000, 1024, (24, 8)
-FEW_SAMPLES = 8  # more are read column by column
-# Of familiarity beside φ where there is a base, chosen on training photos, see docs/explanation/default-head.md.
+FEW_SAMPLES = 8  # more rows are read column by column
+# Weights of familiarity with a base, chosen on training photos, see docs/explanation/default-head.md.
 ALONG, BETWEEN = 1.8, 1.8
-LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
+LEAST_LENGTH = 0.02  # relative to the mean squared length: a class at the center keeps a finite score
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,13 @@ class Prior:
     Parameters
     ----------
     shrinkage : float or None
-        The share of the sphere in Σ; None follows from the counts.
+        The share of the unit matrix in Σ; None derives it from the counts.
     strength : float
-        The factor of B. Below one because distances between class means, of which the factor multiplies all,
-        are overestimated by the largest.
+        The factor of B. It is below one because the largest distances between class means are overestimated.
     smoothing : float
-        The share of the sphere in B.
+        The share of the unit matrix in B.
     bias : float
-        Multiplies the subtracted term; 0 is the plain length.
+        The factor of the subtracted term; 0 leaves it out.
     posterior : bool
         False leaves the means as they are, K = 1.
 
@@ -117,14 +119,14 @@ PRIOR_RANGES: dict[str, Allowed] = {
 
 @dataclass(frozen=True, eq=False)
 class TiedCovariance:
-    """Σ = L Lᵀ, and the mean variance that L⁻¹ leaves per direction of samples which did not make Σ."""
+    """Σ = L Lᵀ, and the mean variance per direction after L⁻¹, for samples that were not used for Σ."""
 
     cholesky: Array  # (d, d), lower: L
     noise: float  # of base classes
-    new_noise: float  # of new ones, which an adapted backbone has not drawn together
+    new_noise: float  # of new classes, which an adapted backbone has not been trained on
 
     def whiten(self, rows: Array) -> Array:
-        """Return rows in coordinates in which Σ is the sphere; they may be overwritten."""
+        """Return whitened rows; ``rows`` may be overwritten."""
         return solve_lower_(self.cholesky, rows)
 
     def back(self, rows: Array) -> Array:
@@ -134,10 +136,10 @@ class TiedCovariance:
 
 @dataclass(frozen=True, eq=False)
 class FactoredCovariance:
-    """Σ = √D (1 + GᵀG) √D of a diagonal D and few rows G, never written out.
+    """Σ = √D (1 + GᵀG) √D with a diagonal D and few rows G; the d × d matrix is never made.
 
-    The inverse root of 1 + GᵀG is 1 − GᵀCG, where C has the eigenvectors of GGᵀ and the eigenvalues
-    1 / (q (1 + q)) with q² one more than those of GGᵀ.
+    The inverse root of 1 + GᵀG is 1 − GᵀCG, where C has the eigenvectors of GGᵀ. Its eigenvalues are
+    1 / (q (1 + q)), where q² − 1 are those of GGᵀ.
     """
 
     scale: Array  # (d,): √D
@@ -147,7 +149,7 @@ class FactoredCovariance:
     new_noise: float
 
     def whiten(self, rows: Array) -> Array:
-        """Return rows in coordinates in which Σ is the sphere."""
+        """Return whitened rows."""
         return self._root(rows / self.scale)
 
     def back(self, rows: Array) -> Array:
@@ -162,7 +164,7 @@ Covariance = TiedCovariance | FactoredCovariance
 
 
 def default_shrinkage(n_features: int, dof: int) -> float:
-    """Return the share of the sphere in Σ from counts alone: all of it without samples, never less than 0.3.
+    """Return the share of the unit matrix in Σ from counts alone: 1 without samples, never less than 0.3.
 
     >>> round(default_shrinkage(384, 800), 3), default_shrinkage(384, 40_000)
     (0.324, 0.3)
@@ -182,8 +184,8 @@ def tied_covariance(
 ) -> TiedCovariance:
     """Estimate Σ from the scatter within base classes and within new ones, (d, d) each, lower triangles.
 
-    ``spread`` is the variance to assume where no class has two different samples. Without base classes there is
-    one noise for all.
+    ``spread`` is the variance to assume if no class has two different samples. Without base classes, all classes
+    have the same noise.
     """
     pooled = base + new if pool_new or not base_dof else base
     dof = base_dof + new_dof if pool_new or not base_dof else base_dof
@@ -201,8 +203,8 @@ def tied_covariance(
     precision = inverse_of_cholesky(cholesky)
 
     def noise(scatter: Array, count: int) -> float:
-        # The samples that made Σ lie too well in it. Left out one by one (Sherman and Morrison) their squared
-        # length is q / (1 − (1 − ρ) q / dof) in place of q = tr(Σ⁻¹ S) / dof.
+        # The samples used for Σ fit it too well. Left out one by one (Sherman and Morrison), their mean squared
+        # length is q / (1 − (1 − ρ) q / dof) instead of q = tr(Σ⁻¹ S) / dof.
         if not count or share == 1:
             return 1.0
         inside = trace_of_product(precision, scatter) / count
@@ -236,7 +238,7 @@ class Spectrum:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """What the classes of a space share: Σ, B, and the least squared length of a guess."""
+    """What the classes of a space share: Σ, B, and the least squared length of an estimate."""
 
     covariance: Covariance
     spectrum: Spectrum
@@ -246,7 +248,7 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class SpaceModel:
-    """Scores of one space, (x − origin)·weights; a class known perfectly scores 1 on its own samples."""
+    """Scores in one space, (x − origin)·weights; a perfectly known class scores 1 on its own samples."""
 
     origin: Array  # (d,)
     weights: Array  # (n_classes, d)
@@ -269,15 +271,15 @@ class SpaceModel:
 
 @dataclass(frozen=True, eq=False)
 class SketchedSpace:
-    """Scores of a space with some classes more or less; the weights of all others are not copied."""
+    """Scores in a space after adding or removing some classes; the weights of the others are not copied."""
 
     known: Space
     more: SpaceModel
-    columns: Array  # (n_classes,): among the scores of the known classes and then those more
+    columns: Array  # (n_classes,): indices into the scores of the known classes followed by the added ones
 
     @property
     def origin(self) -> Array:
-        """Where the space has its zero, (d,)."""
+        """The origin of the space, (d,)."""
         return self.known.origin
 
     @property
@@ -309,7 +311,7 @@ Space = SpaceModel | SketchedSpace
 
 @dataclass(frozen=True, eq=False)
 class TiedModel:
-    """One model per space, and the sums it was derived from, where it was derived from sums."""
+    """One model per space, and the sums it was derived from, if any."""
 
     pooled: PooledScatter | None
     spaces: tuple[Space, ...]
@@ -318,21 +320,22 @@ class TiedModel:
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """How samples lie to their class and to all others, beside φ, where a base shows how classes lie.
+    """An addition to φ that needs a base: the relation of a sample to its class and to all others.
 
-    In whitened space, the cosine with the mean of the class speaks for it. What speaks against it is the share of
-    the sample's squared length in the directions in which classes differ: a sample of an unknown class resembles
-    several known ones. Of that only what is above the expected counts, since quite other things lie low in it.
+    In whitened space, the cosine with the mean of the class counts for it. The share of the sample's squared
+    length in the directions in which classes differ counts against it, because a sample of an unknown class
+    resembles several known ones. Only the part above the expected share counts, because things of quite another
+    kind have a small share.
     """
 
     covariance: Covariance
     origin: Array  # (d,)
     directions: Array  # (d, r), in whitened space
     share: float  # expected in these directions
-    white: Array  # (n_classes, d): whitened means, of length one
+    white: Array  # (n_classes, d): whitened means of length one
 
     def __call__(self, unit: Array, classes: Array) -> Array:
-        """Return what is added for samples in the first space, (n, d), each of one class, (n,)."""
+        """Return the addition for samples in the first space, (n, d), with one class each, (n,)."""
         xp = namespace(unit)
         white = unit_rows(self.covariance.whiten(unit - self.origin))
         along = xp.vecdot(white, self.white[classes], axis=-1)
@@ -342,20 +345,20 @@ class Surroundings:
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """How much samples are like classes they are taken for: φ, with the cosine or the surroundings beside it."""
+    """How well samples fit their predicted classes: φ, plus the cosine or the surroundings."""
 
     weights: Array  # (n_classes, d)
     levels: Array  # (n_classes,)
     around: Surroundings | None = None
 
     def __call__(self, unit: Array, classes: Array) -> Array:
-        """Return the likeness of samples in the first space, (n, d), each to one class, (n,)."""
+        """Return the fit of samples in the first space, (n, d), to one class each, (n,)."""
         own = namespace(unit).vecdot(unit, self.weights[classes], axis=-1) - self.levels[classes]
         return own if self.around is None else own + self.around(unit, classes)
 
 
 def own_likeness(model: Space, means: Array, counts: Array, *, new: Array, strength: float, near: float) -> Own:
-    """Return φ of classes in a space, and ``near`` times the cosine with their means."""
+    """Return φ plus ``near`` times the cosine with the class means."""
     shared = model.shared
     white = shared.covariance.whiten(means - model.origin)
     prior = replace(shared.prior, strength=strength)
@@ -365,7 +368,7 @@ def own_likeness(model: Space, means: Array, counts: Array, *, new: Array, stren
 
 
 def with_surroundings(own: Own, model: Space, means: Array) -> Own:
-    """Return the likeness with what a base adds."""
+    """Return the fit with the addition for a base."""
     covariance, spectrum = model.shared.covariance, model.shared.spectrum
     d, r = spectrum.directions.shape
     whole, noise = spectrum.trace + covariance.noise * d, covariance.noise * r
@@ -376,13 +379,13 @@ def with_surroundings(own: Own, model: Space, means: Array) -> Own:
         (float(namespace(means).sum(spectrum.variances)) + noise) / whole,
         unit_rows(covariance.whiten(means - model.origin)),
     )
-    # The more classes, the more of the noise lies in the directions in which they differ.
+    # With more classes, more of the noise is in the directions in which they differ.
     return replace(own, levels=own.levels - BETWEEN * noise / whole, around=around)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearScorer:
-    """The matrices of a fitted model: from features to scores, probabilities and familiarity by products."""
+    """The matrices of a fitted model; their products give scores, probabilities and familiarity."""
 
     center: Array  # (d,)
     projection: Array | None  # (d, M)
@@ -408,7 +411,7 @@ class LinearScorer:
 
 
 def rival_scores(scores: Array, best: Array) -> Array:
-    """Return the score of the class after the best one, (n,), given scores, (n, n_classes); 0 of a single class.
+    """Return the second-best score, (n,), given scores, (n, n_classes); 0 for a single class.
 
     >>> rival_scores(np.array([[0.2, 0.9, 0.5]]), np.array([1])).tolist()
     [0.5]
@@ -458,7 +461,7 @@ def space_model(
 
 
 def further_classes(model: Space, means: Array, counts: Array, *, new: Array) -> SpaceModel:
-    """Return scores of other classes in the same space: what classes share stays as it is in ``model``."""
+    """Return the scores of other classes in the same space, with everything shared taken from ``model``."""
     shared = model.shared
     noise = _noise(counts, shared.covariance, new)
     white = shared.covariance.whiten(means - model.origin)
@@ -468,10 +471,10 @@ def further_classes(model: Space, means: Array, counts: Array, *, new: Array) ->
 def sketched_spaces(
     spaces: Sequence[Space], columns: Sequence[slice], known: Memory, wanted: Memory
 ) -> tuple[SketchedSpace, ...]:
-    """Return the spaces of ``wanted``, with what all classes share left as it is.
+    """Return the spaces for the classes of ``wanted``, with everything shared taken from the known ones.
 
-    Classes whose statistics are those in ``known`` keep their scores. ``columns`` are those of each space in the
-    statistics.
+    Classes with the same statistics in ``known`` keep their scores. ``columns`` are the columns of each space in
+    the statistics.
     """
     here, there = known.statistics.summaries, wanted.statistics.summaries
     places = np.minimum(np.searchsorted(known.labels, wanted.labels), len(here) - 1)
@@ -491,7 +494,7 @@ def sketched_spaces(
 
 
 def estimate_spectrum(white: Array, noise: Array, *, prior: Prior) -> Spectrum:
-    """Estimate B from whitened class means: their scatter less the noise it contains, smoothed and scaled."""
+    """Estimate B from whitened class means: their scatter minus its noise, smoothed and scaled."""
     step = -(-len(white) // MOST_SPECTRUM_CLASSES)
     white, noise = white[::step], noise[::step]
     n_classes, d = white.shape
@@ -509,12 +512,12 @@ def estimate_spectrum(white: Array, noise: Array, *, prior: Prior) -> Spectrum:
 
 
 @dataclass(frozen=True, eq=False)
-class _Guess:
+class _Estimate:
     """Posterior means K x̄ of classes in whitened space."""
 
     values: Array  # (C, d)
     squared: Array  # (C,): their squared lengths
-    inflation: Array  # (C,): what noise adds to these
+    inflation: Array  # (C,): the part of these that is noise
     expected: Array  # (C,): m(n)
 
 
@@ -524,16 +527,16 @@ def _noise(counts: Array, covariance: Covariance, new: Array) -> Array:
     return namespace(counts).where(new, *noises) / counts
 
 
-def _guess(white: Array, noise: Array, spectrum: Spectrum, prior: Prior) -> _Guess:
+def _guess(white: Array, noise: Array, spectrum: Spectrum, prior: Prior) -> _Estimate:
     keep, rest = kept_signal(spectrum, noise, prior)  # K: (C, r), (C,)
     along = white @ spectrum.directions  # (C, r)
     values = rest[:, None] * white + ((keep - rest[:, None]) * along) @ spectrum.directions.T
     others = white.shape[1] - len(spectrum.variances)
     inflation = (squared_lengths(keep) + others * rest**2) * noise
-    return _Guess(values, squared_lengths(values), inflation, expected_scores(spectrum, keep, rest))
+    return _Estimate(values, squared_lengths(values), inflation, expected_scores(spectrum, keep, rest))
 
 
-def _scored(guess: _Guess, shared: Shared, origin: Array) -> SpaceModel:
+def _scored(guess: _Estimate, shared: Shared, origin: Array) -> SpaceModel:
     xp = namespace(origin)
     length = xp.sqrt(at_least(guess.squared - shared.prior.bias * guess.inflation, shared.least))
     best = max(shared.spectrum.trace, 1e-30) ** 0.5

@@ -21,9 +21,9 @@ class Memory:
     Attributes
     ----------
     base : ClassStatistics
-        Those of the base session.
+        The classes of the base session.
     new : ClassStatistics
-        Those of later classes.
+        Later classes.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class ClassModels(Generic[Model]):
     Attributes
     ----------
     memory : Memory
-        What they were derived from.
+        The memory they were derived from.
     models : dict
         The model of each class.
 

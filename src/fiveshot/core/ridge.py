@@ -1,8 +1,7 @@
-"""Ridge regression on many random features: W = (HᵀH + λI)⁻¹ HᵀY by Cholesky, in whichever form is smaller.
+"""Ridge regression on many random features: W = (HᵀH + λI)⁻¹ HᵀY by Cholesky, in the smaller of two forms.
 
-With fewer rows than features, W = Hᵀ (HHᵀ + λI)⁻¹ Y is the same matrix from an n × n system (the dual form).
-The rows are features that are kept while they are few, sums of them when they are many, and samples that are drawn
-when they are needed.
+With fewer rows than features, W = Hᵀ (HHᵀ + λI)⁻¹ Y is the same matrix from an n × n system (the dual form). Few
+rows are kept as features, many rows as sums; sampled rows are drawn when they are needed.
 """
 
 from __future__ import annotations
@@ -43,27 +42,27 @@ from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
 
-ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written once for so many
+ROWS_AT_ONCE = 1600  # rows mapped at a time; the M × M sum is read and written once for each block
 
 
 class FeatureMap(Protocol):
     """Maps features, (n, d) → (n, M), homogeneously: φ(c x) = c φ(x) for c ≥ 0."""
 
     def __call__(self, X: Rows, out: Array | None = None) -> Array:
-        """Map X, into ``out`` where it is given."""
+        """Map X, into ``out`` if it is given."""
 
 
 def solve_ridge(gram: Array, targets: Array, lam: float) -> Array:
-    """Return targets · (gram + λI)⁻¹, (C, M), reading the lower triangle of ``gram`` alone.
+    """Return targets · (gram + λI)⁻¹, (C, M), from the lower triangle of ``gram``.
 
-    On the CPU ``gram`` serves as the workspace, so that no second M × M matrix is needed; afterwards its lower
-    triangle is again what it was.
+    On the CPU ``gram`` is the workspace, so no second M × M matrix is needed. Afterwards its lower triangle is
+    unchanged.
     """
     solution = solve_shifted(gram, targets, lam)
     if solution is not None:
         return solution
     xp = namespace(gram)
-    if gram.dtype == xp.float32:  # λ is below what single precision resolves in this matrix
+    if gram.dtype == xp.float32:  # λ is below the resolution of single precision for this matrix
         double = solve_ridge(xp.astype(gram, xp.float64), xp.astype(targets, xp.float64), lam)
         return xp.astype(double, xp.float32)
     raise InputError(f"the ridge system is singular with lambda = {lam:g}", hint="choose a larger one")
@@ -76,7 +75,7 @@ def dual_weights(rows: Array, targets: Array, lam: float) -> Array:
 
 
 def in_precision_of(like: Array, solution: Array) -> Array:
-    """Return what was summed and solved in double precision in that of the features again."""
+    """Return a result that was computed in double precision in the precision of the features."""
     return namespace(like).astype(solution, like.dtype, copy=False)
 
 
@@ -89,11 +88,11 @@ def best_lambda(
     held_out: NDArray[np.intp],
     lambdas: Sequence[float],
 ) -> float:
-    """Return the λ of least squared error on the held-out rows.
+    """Return the λ with the least squared error on the held-out rows.
 
-    Each candidate is a Cholesky factor of one matrix, which takes a tenth of the time of its eigenvalues. Those
-    below the resolution of the numbers (machine epsilon times the largest eigenvalue) are passed over: they would
-    regularize with rounding errors. With nothing to hold out, the middle candidate is taken.
+    Each candidate needs a Cholesky factor of one matrix, a tenth of the time of its eigenvalues. Candidates below
+    the resolution of the numbers (machine epsilon times the largest eigenvalue) are skipped, because rounding
+    errors would be larger. Without held-out rows, the middle candidate is used.
     """
     if not len(held_out):
         return _middle(lambdas)
@@ -111,10 +110,10 @@ def best_lambda_of_sums(
     *,
     lambdas: Sequence[float],
 ) -> float:
-    """Return the λ of least squared error on held-out rows that are part of sums, from which they are taken first.
+    """Return the λ with the least squared error on held-out rows, after removing them from the sums.
 
     ``gram`` (M, M, lower triangle) and ``sums`` (C, M) are over all rows; ``features`` (n, d) and their
-    ``targets`` (n, C) are held out. Candidates are passed over, and chosen from, as :func:`best_lambda` does.
+    ``targets`` (n, C) are held out. Candidates are skipped and compared as in :func:`best_lambda`.
     """
     if not len(features):
         return _middle(lambdas)
@@ -127,9 +126,9 @@ def _middle(lambdas: Sequence[float]) -> float:
 
 
 def _least_error(gram: Array, sums: Array, left: Array, wanted: Array, lambdas: Sequence[float]) -> float:
-    """Return the λ with which left · (gram + λI)⁻¹ · sumsᵀ is nearest to what is wanted."""
+    """Return the λ with which left · (gram + λI)⁻¹ · sumsᵀ is nearest to ``wanted``."""
     xp = namespace(gram)
-    least = lower_norm(gram) * epsilon(gram)  # of a matrix with one large eigenvalue, that is about its norm
+    least = lower_norm(gram) * epsilon(gram)  # for a matrix with one large eigenvalue, this is about its norm
     tried = [lam for lam in lambdas if lam >= least]
 
     def error(lam: float) -> float:
@@ -159,18 +158,18 @@ def _system(
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """The rows of one class: how many, what they depend on, and how to get them when they are needed."""
+    """The rows of one class: their number, what they depend on, and a function that returns them."""
 
     label: Label
     token: object  # the same object means the same rows
     count: int
     weight: float  # of each row in the sums
     rows: Callable[[], Rows]  # () → (count, d)
-    gaussian: Callable[[], Gaussian] | None = None  # whose moments are added in their place, where it is given
+    gaussian: Callable[[], Gaussian] | None = None  # its moments replace the rows, if it is given
 
 
 def given(rows: Rows) -> Callable[[], Rows]:
-    """Return the way to get rows that are at hand."""
+    """Return a function that returns these rows."""
     return lambda: rows
 
 
@@ -179,14 +178,14 @@ def mapped_rows(
 ) -> tuple[Array, list[Array]]:
     """Return the mapped and weighted rows of some blocks, (n, M), and the part of each.
 
-    They are written into ``out`` where memory for as many or more is at hand.
+    They are written into ``out`` if it is large enough.
     """
     counts, like = [block.count for block in blocks], feature_map.projection
-    # One piece, which goes back to the system as a whole.
+    # One piece, so the system gets all of it back at once.
     rows = empty((sum(counts), like.shape[1]), like) if out is None else out[: sum(counts)]
     start = 0
     for is_factored, drawn in groupby(map(_weighted_rows, blocks), lambda rows: isinstance(rows, FactoredRows)):
-        # A product with the few rows of each class would read the whole projection for each of them.
+        # A product for each class with few rows would read the whole projection each time.
         for part in drawn if is_factored else [namespace(like).concat(list(drawn))]:
             feature_map(part, out=rows[start : start + len(part)])
             start += len(part)
@@ -201,14 +200,14 @@ def _weighted_rows(block: RowBlock) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class GramSums:
-    """G = Σ w φφᵀ (lower triangle) and, per class, c = Σ w φ, with the blocks that are in them."""
+    """G = Σ w φφᵀ (lower triangle) and, per class, c = Σ w φ, with the blocks that they contain."""
 
     gram: Array  # (M, M)
     targets: dict[Label, Array]  # (M,) each
     tokens: dict[Label, object] = field(default_factory=dict)
 
     def copy(self) -> GramSums:
-        """Return sums that can be added to without changing these."""
+        """Return a copy, so that adding to it does not change these sums."""
         gram = namespace(self.gram).asarray(self.gram, copy=True)
         return GramSums(gram, dict(self.targets), dict(self.tokens))
 
@@ -217,7 +216,7 @@ class GramSums:
         return namespace(self.gram).stack([self.targets[label] for label in sorted(self.targets)])
 
     def add_(self, blocks: Sequence[RowBlock], feature_map: RandomFeatures) -> None:
-        """Add blocks in place, several at a time."""
+        """Add blocks in place, several at once."""
         for block in blocks:
             if block.gaussian is not None:
                 mass = block.count * block.weight
@@ -234,7 +233,7 @@ class GramSums:
             self.add_mapped_(group, *mapped_rows(group, feature_map, buffer))
 
     def add_mapped_(self, blocks: Sequence[RowBlock], rows: Array, own: Sequence[Array]) -> None:
-        """Add blocks whose rows are mapped already, in place."""
+        """Add blocks with mapped rows, in place."""
         for block, part in zip(blocks, own, strict=True):
             total = namespace(part).sum(in_sums(part), axis=0) * block.weight**0.5
             self._add_target_(block.label, total, block.token)
@@ -256,13 +255,13 @@ def _split(block: RowBlock, at_most: int) -> Iterator[RowBlock]:
 
 @dataclass(eq=False)
 class GramCache:
-    """Running sums that the models of all sessions share. Taken out while they change: a failure leaves none."""
+    """Running sums shared by the models of all sessions; taken out while they change, so an error leaves none."""
 
     sums: GramSums | None = None
     start: GramSums | None = None  # the folded sums they were started from
 
     def take(self, blocks: Iterable[RowBlock], start: GramSums | None) -> GramSums | None:
-        """Return the sums and empty the cache, if all that is in them is still wanted; else nothing."""
+        """Return the sums and empty the cache, if everything in them is still wanted; else None."""
         sums, self.sums = self.sums, None
         if sums is None or self.start is not start:
             return None
@@ -275,8 +274,8 @@ class GramCache:
 class Evidence:
     """Real features of the classes that are not sampled.
 
-    Kept as they are while they are fewer than the random features (then they take less memory than their Gram
-    matrix, and any class can be taken out exactly); folded into one sum from then on.
+    They are kept while there are fewer than random features: then they take less memory than their Gram matrix,
+    and any class can be removed exactly. More are folded into one sum.
     """
 
     rows: dict[Label, Array] = field(default_factory=dict)  # (n_c, d) each
@@ -294,7 +293,7 @@ class Evidence:
         return replace(self, rows={**self.rows, label: joined})
 
     def without(self, labels: set[Label]) -> Evidence:
-        """Return the evidence that never had these classes; impossible for rows that are part of a sum."""
+        """Return the evidence without these classes; impossible for rows in a sum."""
         summed = labels & set(self.folded.targets if self.folded else ())
         if summed:
             raise InputError(
@@ -305,10 +304,10 @@ class Evidence:
         return replace(self, rows={label: rows for label, rows in self.rows.items() if label not in labels})
 
     def fold(self, weight: Callable[[int], float], feature_map: RandomFeatures) -> Evidence:
-        """Return the evidence with all rows summed; ``weight`` tells a row's weight from its class's count."""
+        """Return the evidence with all rows summed; ``weight`` gives a row's weight for the count of its class."""
         sums = self.sums(feature_map)
         sums.add_(self._blocks(weight), feature_map)
-        sums.tokens.clear()  # they are there for good; what is added later is told apart by its token
+        sums.tokens.clear()  # they stay; later additions have other tokens
         return Evidence({}, sums)
 
     def fold_choosing(
@@ -319,10 +318,10 @@ class Evidence:
         held_out: Mapping[Label, NDArray[np.bool_]],
         lambdas: Sequence[float],
     ) -> tuple[Evidence, float]:
-        """Return what :meth:`fold` returns, and the λ of least squared error on the rows held out.
+        """Return the result of :meth:`fold`, and the λ with the least squared error on the held-out rows.
 
-        They are added last: without them the sums are those that λ is chosen from, as :func:`best_lambda` chooses
-        it, and each row is mapped and summed once.
+        The held-out rows are added last. So λ is chosen from the sums without them, as in :func:`best_lambda`, and
+        each row is mapped and summed once.
         """
         sums = self.sums(feature_map)
         sums.add_(self._blocks(weight, {label: ~asked for label, asked in held_out.items()}), feature_map)
@@ -343,7 +342,7 @@ class Evidence:
     def _blocks(
         self, weight: Callable[[int], float], wanted: Mapping[Label, NDArray[np.bool_]] | None = None
     ) -> list[RowBlock]:
-        """Return the rows of each class, or those that are wanted of it, weighted as all of its rows are."""
+        """Return the rows of each class, or some of them, with the weights of all its rows."""
         blocks = []
         for label, rows in sorted(self.rows.items()):
             own = rows if wanted is None else rows[mask(wanted[label], rows)]
@@ -352,7 +351,7 @@ class Evidence:
         return blocks
 
     def sums(self, feature_map: RandomFeatures) -> GramSums:
-        """Return sums to add to: a copy of what is folded, or zero."""
+        """Return sums to add to: a copy of the folded ones, or zeros."""
         if self.folded is not None:
             return self.folded.copy()
         width = feature_map.projection.shape[1]
@@ -361,12 +360,12 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class RidgeModel:
-    """The regression after a session, and what the next session needs to go on from it."""
+    """The regression after a session, and what the next session needs."""
 
     feature_map: RandomFeatures
     lam: float
-    lambda_rows: dict[Label, int]  # rows of each base class that λ was chosen on
-    mass: float  # rows of a base class on average: the mass of every class when it is balanced
+    lambda_rows: dict[Label, int]  # rows of each base class that were held out for choosing λ
+    mass: float  # mean number of rows of a base class: the mass of every class if balanced
     evidence: Evidence
     tokens: ClassModels[object]
     cache: GramCache
@@ -374,14 +373,14 @@ class RidgeModel:
 
     @cached_property
     def weights(self) -> Array:
-        """Those of all classes, (n_classes, M), solved when they are first asked for.
+        """The weights of all classes, (n_classes, M), solved on first use.
 
-        Who learns session after session and asks at the end pays for one solution, not for one a session.
+        So learning many sessions without a prediction between them solves only once.
         """
         return self.solution()
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"weights": self.weights, "solution": None}  # a copy need not solve it again
+        return vars(self) | {"weights": self.weights, "solution": None}  # copies share the solution
 
 
 def solve_blocks(
@@ -417,7 +416,7 @@ def _dual_solution(blocks: list[RowBlock], feature_map: RandomFeatures, lam: flo
 
 
 def model_state(model: RidgeModel) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return what a file must hold of a model; running sums are left out, they can be made again."""
+    """Return the arrays and values of a model for a file; running sums can be computed again."""
     arrays = {"projection": model.feature_map.projection, "weights": model.weights}
     xp = namespace(model.weights)
     rows, folded = model.evidence.rows, model.evidence.folded
@@ -436,7 +435,7 @@ def model_state(model: RidgeModel) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def restored_model(arrays: dict[str, Array], meta: dict[str, Any], tokens: ClassModels[object]) -> RidgeModel:
-    """Return the model that ``model_state`` described."""
+    """Return the model from ``model_state``."""
     labels, counts = [label for label, _ in meta["rows"]], [count for _, count in meta["rows"]]
     rows = dict(zip(labels, parts(arrays["rows"], counts), strict=True)) if labels else {}
     folded = None

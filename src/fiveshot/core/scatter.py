@@ -1,4 +1,4 @@
-"""What a tied covariance is estimated from: a fixed space, and the scatter within classes summed in it."""
+"""The data for a tied covariance: a fixed space, and the sum of the scatter within classes in it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from fiveshot.core.labels import Labels
 from fiveshot.core.memory import Memory
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, summarize
 
-ROWS_AT_ONCE = 2048  # factor rows per symmetric update, which bounds the memory
-TAILS = 16.0  # how much a tail is shortened, by how far it draws the mean from the median
-BY_CHANCE = 3.0  # deviations / √d that the mean of symmetric values may lie from their median
-LEAST_TAILS = 1e-3  # leaves values as they are
-GRID = 2.0**20  # rows in 32 bits are rounded to 1 / GRID where their sums are to be exact
+ROWS_AT_ONCE = 2048  # factor rows per symmetric update; limits the memory
+TAILS = 16.0  # strength of the shortening, relative to the distance of the mean from the median
+BY_CHANCE = 3.0  # largest distance of mean and median of symmetric values, in deviations / √d
+LEAST_TAILS = 1e-3  # does not change values
+EXACT_GRID = 2.0**20  # rows in float32 are rounded to 1 / EXACT_GRID for exact sums
 
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """z = (x − c) / ‖x − c‖, followed by max(0, zW): fixed by the base session, so that statistics stay valid.
+    """z = (x − c) / ‖x − c‖, followed by max(0, zW). The base session fixes it, so statistics stay valid.
 
-    Without a base session nothing is known to center on, and too little to estimate the covariance of many random
-    features: c = 0 and W is empty then, and long tails are shortened first.
+    Without a base session there is no center, and there are too few samples for the covariance of many random
+    features: then c = 0, W is empty, and long tails are shortened first.
     """
 
     center: Array  # (d,)
@@ -53,11 +53,11 @@ class Embedding:
         return [unit] if self.projection is None else [unit, self.projection(unit)]
 
     def unit(self, X: Array) -> Array:
-        """Map features to the first space alone, (n, d) → (n, d)."""
+        """Map features to the first space only, (n, d) → (n, d)."""
         return unit_rows((shortened(X) if self.shortened else X) - self.center)
 
     def beside(self, like: Array) -> Embedding:
-        """Return the same in the library and on the device of an array."""
+        """Return the embedding in the library and on the device of an array."""
         center, drawn = beside(self.center, like), self.projection
         if center is self.center:
             return self
@@ -66,7 +66,7 @@ class Embedding:
 
     @property
     def n_features(self) -> int:
-        """Length of the vectors that go in, d."""
+        """Number of input features, d."""
         return len(self.center)
 
     @property
@@ -76,13 +76,13 @@ class Embedding:
 
     @property
     def spaces(self) -> tuple[slice, ...]:
-        """The columns of each space: the features themselves, then the random ones where there are any."""
+        """The columns of each space: the features, then the random features if any."""
         d, width = self.n_features, self.n_random
         return (slice(0, d), slice(d, d + width)) if width else (slice(0, d),)
 
 
 def make_embedding(center: Array, n_random: int, *, seed: int, shortened: bool) -> Embedding:
-    """Return the embedding around a center, with so many random features."""
+    """Return the embedding around a center, with this number of random features."""
     drawn = random_features(len(center), n_random, seed=seed, like=center) if n_random else None
     return Embedding(center, drawn, shortened)
 
@@ -90,8 +90,8 @@ def make_embedding(center: Array, n_random: int, *, seed: int, shortened: bool) 
 def shortened(rows: Array) -> Array:
     """Return rows with shorter tails: asinh(k x) of each value, where k follows from the row.
 
-    Means over ReLUs are never negative and have one long tail, of which a few samples say little. It shows in that
-    their mean lies above their median. Class tokens are symmetric, and stay as they are.
+    Averaged ReLU features are never negative and have one long tail, which a few samples describe badly. Then the
+    mean is above the median. Class tokens are symmetric and are not changed.
     """
     xp, width = namespace(rows), rows.shape[-1]
     scaled = width**0.5 * unit_rows(rows)
@@ -116,7 +116,7 @@ class Scatter:
     dof: int  # Σ (n − 1)
 
     def add(self, summaries: Sequence[ClassSummary], spaces: Sequence[slice]) -> Scatter:
-        """Return the sum with more classes."""
+        """Add classes."""
         if not summaries:
             return self
         xp = namespace(*self.matrices)
@@ -125,23 +125,23 @@ class Scatter:
         for group in grouped(factors, len, ROWS_AT_ONCE):
             rows = xp.concat(group)
             if rows.dtype != matrices[0].dtype:
-                rows = xp.round(xp.astype(rows, matrices[0].dtype) * GRID) / GRID
+                rows = xp.round(xp.astype(rows, matrices[0].dtype) * EXACT_GRID) / EXACT_GRID
             for matrix, part in zip(matrices, spaces, strict=True):
                 add_gram_(matrix, rows[:, part])
         return Scatter(matrices, self.dof + sum(summary.count - 1 for summary in summaries))
 
 
 def no_scatter(spaces: Sequence[slice], like: Array) -> Scatter:
-    """Return the sums over no class."""
+    """Return the sums for no classes."""
     return Scatter(tuple(zeros((part.stop - part.start,) * 2, like) for part in spaces), 0)
 
 
 def summed_classes(
     X: Array, y: Labels, embed: Callable[[Array], Array], spaces: Sequence[slice]
 ) -> tuple[ClassStatistics, Scatter]:
-    """Return counts and means of classes without factors, and the sum of their scatter instead, with no degrees.
+    """Return statistics of classes without factors, and the sum of their scatter with no degrees of freedom.
 
-    Some classes are embedded at a time, so that the memory does not grow with the samples.
+    A few classes are embedded at a time, so the memory does not grow with the samples.
     """
     labels, codes = np.unique(y, return_inverse=True)
     by_class = parts(np.argsort(codes, kind="stable"), np.bincount(codes).tolist())
@@ -149,7 +149,7 @@ def summed_classes(
     for group in grouped(by_class, len, ROWS_AT_ONCE):
         found = [summarize(embed(X[positions(rows, X)])) for rows in group]
         total = total.add(found, spaces)
-        # A copy: a mean that is a view would keep all that it is a part of.
+        # A copy: a view would keep the whole array in memory.
         kept += [
             ClassSummary(one.count, one.mean, namespace(X).asarray(one.factor[:0], copy=True)) for one in found
         ]
@@ -159,16 +159,16 @@ def summed_classes(
 def pooled_scatter(
     memory: Memory, spaces: Sequence[slice], previous: PooledScatter | None, folded: Scatter | None = None
 ) -> PooledScatter:
-    """Sum the scatter of base classes, and of new ones.
+    """Sum the scatter within base classes and within new classes.
 
-    ``folded`` is the part of the base that is no longer in the summaries of its classes.
+    ``folded`` is the part of the base that is not in the summaries of its classes.
 
-    After a session that only brought new classes, theirs is added to the sum. After anything else (a forgotten
-    class, more samples of a known one) the sum is made again: subtracting would leave rounding of what is to be
-    forgotten.
+    If a session only added new classes, their scatter is added to the sum. Otherwise (a forgotten class, more
+    samples of a known one) the sum is computed again, because subtracting would leave rounding errors of the
+    forgotten class.
 
-    Classes come in any order, and a model must not show in which. So what 32 bits hold of the new ones is summed
-    in 64: products of numbers on a grid of 2⁻²⁰ lie on one of 2⁻⁴⁰, and sums of these up to 2¹³ are exact.
+    A model must not depend on the order of its classes. So the scatter of new classes in float32 is summed in
+    float64: products of numbers on a grid of 2⁻²⁰ are on a grid of 2⁻⁴⁰, and sums of these up to 2¹³ are exact.
     """
     like = memory.statistics.means
     xp = namespace(like)
@@ -183,7 +183,7 @@ def pooled_scatter(
 
 
 def _added(now: ClassStatistics, before: ClassStatistics | None) -> list[ClassSummary] | None:
-    """Return the summaries that came since, or None where others changed or are gone."""
+    """Return the summaries added since then, or None if others have changed or are missing."""
     known = {id(summary) for summary in before.summaries} if before is not None else set()
     if not known <= {id(summary) for summary in now.summaries}:
         return None

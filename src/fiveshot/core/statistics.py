@@ -1,7 +1,7 @@
-"""What a class leaves behind when its samples are gone: a count, a mean and a factored scatter.
+"""Statistics of a class, which replace its samples: a count, a mean and a factored scatter.
 
-A scatter matrix is kept as a factor: an r × d matrix A stands for the d × d matrix AᵀA. Five samples in 768
-dimensions have a scatter of rank four; its factor has four rows, its dense form 768.
+A scatter matrix AᵀA, d × d, is stored as its factor A, r × d. Five samples in 768 dimensions have a scatter of
+rank four: its factor has 4 rows, its dense form 768.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fiveshot.core.arrays import (
 from fiveshot.core.labels import Label, Labels, as_labels, python_label, python_labels, refuse_other_kind
 from fiveshot.errors import InputError, unknown_name
 
-SCATTERS_AT_ONCE = 1 << 24  # numbers of scatter matrices in memory, 64 MB in single precision
+SCATTERS_AT_ONCE = 1 << 24  # numbers in scatter matrices that are kept, 64 MB in single precision
 
 
 @dataclass(frozen=True, eq=False)
 class ClassSummary:
-    """One class: everything its samples say about mean and covariance.
+    """One class: the count, the mean and the scatter of its samples.
 
     Attributes
     ----------
@@ -63,30 +63,30 @@ class ClassSummary:
 
     @property
     def covariance_factor(self) -> Array:
-        """Canonical factor of the covariance, scatter / (n − 1); a class seen once has none (zero rows)."""
+        """Canonical factor of the covariance, scatter / (n − 1); with one sample it has no rows."""
         return canonical(self.factor) / math.sqrt(max(self.count - 1, 1))  # (r, d)
 
     def merge(self, other: ClassSummary) -> ClassSummary:
         """Return the summary of both sample sets joined, exactly (Chan, Golub and LeVeque, 1983)."""
         n = self.count + other.count
         mean = (self.count * self.mean + other.count * other.mean) / n
-        # The scatter of the joined set has one term more: the two means' own scatter, of rank one.
+        # The scatter of the joined set has one more term: the scatter of the two means, of rank one.
         between = math.sqrt(self.count * other.count / n) * (self.mean - other.mean)
         return ClassSummary(n, mean, stack([self.factor, other.factor, between[None]]))
 
 
 @dataclass(frozen=True, eq=False)
 class ClassStatistics:
-    """Summaries of any number of classes, kept in the order of their labels.
+    """Summaries of classes, in the order of their labels.
 
-    A value, never changed: every operation returns another one that shares the summaries it did not touch.
+    The value is immutable: every operation returns a new one that shares the unchanged summaries.
 
     Attributes
     ----------
     labels : array of shape (n_classes,)
         The classes, sorted.
     summaries : tuple of ClassSummary
-        One of each.
+        One for each class.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class ClassStatistics:
         return self.summaries[self._place(label)]
 
     def _place(self, label: Label) -> int:
-        """Return where a class is; one that is not there is refused."""
+        """Return the index of a class; raise an error if it is unknown."""
         place = self._found(label)
         if place is None:
             raise unknown_class(label, self.labels)
@@ -121,12 +121,14 @@ class ClassStatistics:
     def _found(self, label: object) -> int | None:
         if "_position" in vars(self) or not isinstance(label, str) or self.labels.dtype.kind != "U":
             return self._position.get(label)
-        place = int(np.searchsorted(self.labels, label))  # one look does not pay for a dictionary of many classes
+        place = int(
+            np.searchsorted(self.labels, label)
+        )  # a dictionary of many classes would cost more than one search
         return place if place < len(self) and str(self.labels[place]) == label else None
 
     @classmethod
     def of(cls, summaries: Mapping[Any, ClassSummary]) -> ClassStatistics:
-        """Return the summaries of classes, by label; no classes for an empty mapping."""
+        """Return statistics from summaries by label; an empty mapping gives no classes."""
         if not summaries:
             return NO_CLASSES
         labels = sorted(summaries)
@@ -156,7 +158,7 @@ class ClassStatistics:
 
     @property
     def like(self) -> Array:
-        """One of the means, (d,): the library, the precision and the device of all; no means are put together."""
+        """One of the means, (d,): shows the library, the precision and the device of all."""
         if not self.summaries:
             raise InputError("no class is known, so there are no means; add samples first")
         return self.summaries[0].mean
@@ -201,7 +203,7 @@ class ClassStatistics:
     def scatters(self) -> Iterable[Array]:
         """Return the scatter matrices, some rows of all of them at a time, (n_classes, rows, up to the diagonal).
 
-        They are made as they are asked for, and kept where all of them are few.
+        They are computed on use, and kept if they are few.
         """
         whole = len(self) * self.n_features**2 <= SCATTERS_AT_ONCE
         return self._kept_scatters if whole else self._made_scatters()
@@ -227,11 +229,11 @@ class ClassStatistics:
 
     @property
     def nbytes(self) -> int:
-        """Memory the summaries take."""
+        """Size of the summaries in bytes."""
         return sum(s.mean.nbytes + s.factor.nbytes for s in self.summaries)
 
     def merge(self, other: ClassStatistics) -> ClassStatistics:
-        """Return the statistics of both sample sets joined; classes known to both are merged exactly."""
+        """Return the statistics of both sample sets joined; classes in both are merged exactly."""
         if not len(self) or not len(other):
             return self if len(self) else other
         refuse_other_kind(self.labels, other.labels)
@@ -244,7 +246,7 @@ class ClassStatistics:
         known = self.labels[np.minimum(places, len(self) - 1)] == other.labels
         wide = self.labels.astype(np.promote_types(self.labels.dtype, other.labels.dtype), copy=False)
         labels = self.labels if known.all() else np.insert(wide, places[~known], other.labels[~known])
-        # What lies between is taken in one piece each: few classes beside many cost little.
+        # The classes between are taken in one slice each, so merging few classes with many is fast.
         joined, done = list[ClassSummary](), 0
         for place, is_known, summary in zip(places.tolist(), known.tolist(), other.summaries, strict=True):
             joined += self.summaries[done:place]
@@ -268,7 +270,7 @@ class ClassStatistics:
         return ClassStatistics(np.delete(self.labels, places), (*kept, *self.summaries[done:]))
 
     def restrict(self, labels: Iterable[Label]) -> ClassStatistics:
-        """Return the statistics of these classes alone."""
+        """Return the statistics of only these classes."""
         places, wanted = self._position, [python_label(label) for label in labels]
         for label in wanted:
             if label not in places:
@@ -277,7 +279,7 @@ class ClassStatistics:
 
 
 NO_CLASSES = ClassStatistics(np.empty(0, dtype=np.int64), ())
-"""Statistics of no class at all, with which learning begins; merged with others, it gives those others."""
+"""Statistics without classes, where learning begins; merging them with others gives the others."""
 
 
 def class_statistics(features: Array, labels: Any) -> ClassStatistics:
@@ -286,7 +288,7 @@ def class_statistics(features: Array, labels: Any) -> ClassStatistics:
     Parameters
     ----------
     features : array of shape (n, d)
-        Of NumPy, or a tensor.
+        A NumPy array or a torch tensor.
     labels : array of shape (n,)
         Strings or integers.
 
@@ -312,18 +314,18 @@ def class_statistics(features: Array, labels: Any) -> ClassStatistics:
         return NO_CLASSES
     classes, codes = np.unique(labels, return_inverse=True)
     by_class = parts(np.argsort(codes, kind="stable"), np.bincount(codes).tolist())
-    # One class after the other: a copy of all features in their order would take as much memory as they do.
+    # One class at a time: a sorted copy of all features would take as much memory as the features.
     groups = (features[positions(rows, features)] for rows in by_class)
     return ClassStatistics(classes, tuple(summarize(group) for group in groups))
 
 
 def statistics_of_batches(batches: Iterable[tuple[Array, Any]]) -> ClassStatistics:
-    """Summarize batches of labeled features one after the other, in memory independent of their number.
+    """Summarize batches of labeled features one by one; the memory does not grow with their number.
 
     Parameters
     ----------
     batches : iterable of (features, labels)
-        As :func:`class_statistics` takes them.
+        As in :func:`class_statistics`.
 
     Returns
     -------
@@ -370,18 +372,18 @@ def _contrasts(centered: Array) -> Array:
     n, d = centered.shape
     if n > d:
         return compress(centered)
-    # Helmert's contrasts, an orthonormal basis of the space the mean leaves: row k compares sample k + 1 with
-    # the mean of the k samples before it, √(k / (k + 1)) · (x_{k+1} − x̄_k). No decomposition is needed.
+    # Helmert's contrasts, an orthonormal basis of the space orthogonal to the mean: row k compares sample k + 1
+    # with the mean of the k samples before it, √(k / (k + 1)) · (x_{k+1} − x̄_k). No decomposition is needed.
     k = np.arange(1, n)[:, None]  # (n − 1, 1)
     earlier = namespace(centered).cumulative_sum(centered, axis=0)[:-1] / values_like(k, centered)
     return (centered[1:] - earlier) * values_like(np.sqrt(k / (k + 1)), centered)
 
 
 def canonical(factor: Array) -> Array:
-    """Return the one factor of the same matrix that is triangular with a positive diagonal.
+    """Return the factor of the same matrix that is triangular with a positive diagonal.
 
-    Factors are unique up to a rotation, and how samples arrived (at once, in parts, in which order) decides the
-    rotation. Whatever is drawn through a factor must not depend on that.
+    A factor is unique up to a rotation, which depends on how the samples arrived (at once, in parts, in which
+    order). Samples drawn with a factor must not depend on that.
     """
     found = triangle(factor)  # (min(r, d), d)
     xp = namespace(found)
@@ -390,29 +392,29 @@ def canonical(factor: Array) -> Array:
 
 
 def stack(factors: Sequence[Array]) -> Array:
-    """Return the factor of a sum of scatter matrices: their factors, one below the other."""
+    """Return the factor of a sum of scatter matrices: their stacked factors."""
     return compress(namespace(factors[0]).concat(list(factors)))
 
 
 def compress(factor: Array) -> Array:
-    """Return a factor of the same matrix with no more rows than columns (QR keeps AᵀA = RᵀR)."""
+    """Return a factor of the same matrix with at most as many rows as columns (QR keeps AᵀA = RᵀR)."""
     rows, columns = factor.shape
     return factor if rows <= columns else triangle(factor)
 
 
 def statistics_arrays(statistics: ClassStatistics) -> dict[str, NDArray[Any]]:
-    """Return statistics as four arrays that a file can hold; the labels are apart, they may be texts.
+    """Return statistics as four arrays for a file, without the labels, which may be strings.
 
     Parameters
     ----------
     statistics : ClassStatistics
-        Those of any number of classes.
+        The statistics.
 
     Returns
     -------
     dict
         ``counts`` (n_classes,), ``means`` (n_classes, d), ``ranks`` (n_classes,) and ``factors`` (Σ ranks, d);
-        nothing where there is no class.
+        empty without classes.
 
     Examples
     --------
@@ -436,16 +438,16 @@ def statistics_arrays(statistics: ClassStatistics) -> dict[str, NDArray[Any]]:
 def statistics_from_arrays(
     labels: Sequence[Label], arrays: Mapping[str, Array], prefix: str = ""
 ) -> ClassStatistics:
-    """Return the statistics that :func:`statistics_arrays` took apart.
+    """Return the statistics from the arrays of :func:`statistics_arrays`.
 
     Parameters
     ----------
     labels : sequence of str or of int
         The classes, sorted.
     arrays : mapping
-        The arrays by name. They may be of any library; the statistics are views of them.
+        The arrays by name, of any library; the statistics are views of them.
     prefix : str
-        What stands before each name.
+        The prefix of each name.
 
     Returns
     -------
@@ -454,7 +456,7 @@ def statistics_from_arrays(
     Raises
     ------
     ValueError
-        The arrays do not fit the labels or each other.
+        If the arrays do not fit the labels or each other.
 
     Examples
     --------
@@ -477,7 +479,7 @@ def statistics_from_arrays(
 
 
 def unknown_class(label: Label, known: Labels) -> InputError:
-    """Return the error for a class that is not known."""
+    """Return the error for an unknown class."""
     if known.dtype.kind == "U" and isinstance(label, str):
         return unknown_name("class", label, known.tolist()) if len(known) <= 50 else _unlisted(label, known)
     return _unlisted(label, known)

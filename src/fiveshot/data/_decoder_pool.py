@@ -27,7 +27,7 @@ from fiveshot.data._decoder_process import (
     HEADER,
     LARGE_PIXELS,
     PROCESS,
-    Answer,
+    DecoderReply,
     Held,
     Reduced,
     Reduction,
@@ -36,7 +36,7 @@ from fiveshot.data._decoder_process import (
 )
 from fiveshot.data.decoding import MAX_PIXELS
 from fiveshot.data.reduction import Box
-from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
+from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, image_digest
 from fiveshot.errors import FiveshotError
 from fiveshot.work import SAFE_PATH, in_order, safe_path
 
@@ -167,12 +167,12 @@ class Decoders:
         max_pixels: int,
         boxes: tuple[Box, ...] | None = None,
         held: Held | None = None,
-    ) -> Answer:
+    ) -> DecoderReply:
         """Return a decoder's answer for a photo, or for boxes of it; ``held`` is for decoding in this process."""
         try:
             request, data = _request(source, reduction, max_pixels, boxes, read=not self.limited)
         except ImageError as error:
-            return Answer(error=error)
+            return DecoderReply(error=error)
         if not self.limited:
             return request.answered(data, held or Held())
         found, large = None, self._large
@@ -272,7 +272,7 @@ class Decoders:
         self._idle, self._large = [], None
         return found
 
-    def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> Answer:
+    def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> DecoderReply:
         message = pickle.dumps(request)
         while True:
             decoder, used = self._take(request, message)
@@ -288,7 +288,7 @@ class Decoders:
                 raise
             return self._answer(decoder, request, quick)
 
-    def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> Answer:
+    def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> DecoderReply:
         keep = False
         try:
             deadline = _Deadline(self._seconds, decoder.process if quick else None)
@@ -299,12 +299,14 @@ class Decoders:
             )
             return found
         except _NotQuick:
-            return Answer(error=_NOT_QUICK)
+            return DecoderReply(error=_NOT_QUICK)
         except TimeoutError:
             reason = f"decoding it took more than {self._seconds} seconds"
-            return Answer(error=ImageError(request.name, reason, code="image_too_slow"))
+            return DecoderReply(error=ImageError(request.name, reason, code="image_too_slow"))
         except (OSError, EOFError, ValueError, TypeError, KeyError):
-            return Answer(error=ImageError(request.name, "its decoder crashed or used too much memory or time"))
+            return DecoderReply(
+                error=ImageError(request.name, "its decoder crashed or used too much memory or time")
+            )
         finally:
             if keep:
                 holds = "" if request.boxes is None else request.name
@@ -419,7 +421,7 @@ class _Decoder:
         if data:
             self.connection.sendall(data)
 
-    def receive(self, request: Request, deadline: _Deadline) -> Answer:
+    def receive(self, request: Request, deadline: _Deadline) -> DecoderReply:
         """Return the answer. It is untrusted data, like the photo."""
         size, length = HEADER.unpack(self._receive(HEADER.size, deadline))
         if size > _MAX_FACTS or length > MAX_PHOTO_BYTES:
@@ -443,7 +445,7 @@ class _Decoder:
             error = ImageError(request.name, str(reason), code=str(code))
         elif not 1 <= len(made) <= len(request.boxes or (None,)):
             raise ValueError
-        return Answer(tuple(made), str(facts["sha256"]), error)
+        return DecoderReply(tuple(made), str(facts["sha256"]), error)
 
     def _receive(self, size: int, deadline: _Deadline) -> bytearray:
         self.connection.settimeout(_TURN)
@@ -512,7 +514,7 @@ def _request(
 def _digest(source: ImageSource) -> str:
     """Return the digest of a photo whose decoder did not return it; empty if the photo cannot be read."""
     try:
-        return source_digest(source).hex()
+        return image_digest(source).hex()
     except ImageError:
         return ""
 

@@ -70,7 +70,7 @@ class Reduced:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class DecoderReply:
     """A decoder's answer: the results for the photo or its first boxes, or why the photo cannot be used."""
 
     made: tuple[Mapping[str, bytes] | ImageError, ...] = ()  # one for the whole photo, or one for each box
@@ -113,7 +113,7 @@ class Request:
     boxes: tuple[Box, ...] | None = None  # None: the whole photo
     large: bool = False
 
-    def answered(self, data: bytes, held: Held) -> Answer:
+    def answered(self, data: bytes, held: Held) -> DecoderReply:
         """Return the reduction of the photo, or of as many of its boxes as fit into one batch."""
         sha256 = ""
         try:
@@ -128,9 +128,9 @@ class Request:
                 held.mark = mark
             assert held.image is not None
             sha256 = held.sha256
-            return Answer(tuple(self._made(held.image)), sha256)
+            return DecoderReply(tuple(self._made(held.image)), sha256)
         except (InputError, MemoryError) as error:
-            return Answer(sha256=sha256, error=_refused(self.name, error))
+            return DecoderReply(sha256=sha256, error=_refused(self.name, error))
         finally:
             if self.boxes is None:  # more boxes of the same photo may be requested soon
                 held.drop()
@@ -223,7 +223,7 @@ def _decode_for(connection: socket.socket) -> None:
             try:
                 request: Request = pickle.loads(message)  # as above
             except Exception as error:  # a reduction that cannot be imported here
-                answer(connection, Answer(), failure=repr(error))
+                answer(connection, DecoderReply(), failure=repr(error))
                 continue
             limit_memory(LARGE_MEMORY if request.large else MEMORY)
             answer(connection, request.answered(data, held))
@@ -283,7 +283,7 @@ def receive(connection: socket.socket, size: int, waited: Callable[[], None] | N
     return buffer
 
 
-def answer(connection: socket.socket, found: Answer, failure: str | None = None) -> None:
+def answer(connection: socket.socket, found: DecoderReply, failure: str | None = None) -> None:
     """Send the answer for a photo. A failure is an error of the calling program, not of the photo."""
     facts: dict[str, Any] = {"sha256": found.sha256, "made": []}
     parts: list[bytes] = []

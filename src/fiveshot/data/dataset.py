@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.data._decoder_pool import decoders
-from fiveshot.data.decoding import MAX_PIXELS, nothing
+from fiveshot.data.decoding import MAX_PIXELS, decode_only
 from fiveshot.data.sources import ImageSource
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.values import BadImage
@@ -227,13 +227,13 @@ def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
     """
     head = f"{len(bad)} of {counted(total, 'image')} cannot be used:"
     way_out = "repair or remove them, or leave them out with --skip-bad"
-    return InputError("\n".join([head, *bad_lines(bad), way_out]), code="bad_images")
+    return InputError("\n".join([head, *bad_image_lines(bad), way_out]), code="bad_images")
 
 
-def bad_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
+def bad_image_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
     """Return a line for each of the first bad images, and a line with the number of the others.
 
-    >>> bad_lines([BadImage(f"cat/{number}.jpg", "the file is empty") for number in range(3)], shown=1)
+    >>> bad_image_lines([BadImage(f"cat/{number}.jpg", "the file is empty") for number in range(3)], shown=1)
     ['  cat/0.jpg: the file is empty', '  and 2 more']
     """
     lines = [f"  {image.name}: {image.reason}" for image in bad[:shown]]
@@ -277,7 +277,7 @@ def check_images(
     """
     good: list[int] = []
     bad: list[BadImage] = []
-    for position, found in enumerate(decoders().map(sources, nothing, max_pixels=max_pixels)):
+    for position, found in enumerate(decoders().map(sources, decode_only, max_pixels=max_pixels)):
         if found.error is not None:
             bad.append(BadImage(found.error.name, found.error.reason, found.error.code))
         else:

@@ -126,7 +126,7 @@ def needs_memory(name: str) -> ImageError:
     return ImageError(name, "too large: decoding it needs more memory than allowed", code="image_too_large")
 
 
-def nothing(image: Image) -> dict[str, bytes]:
+def decode_only(image: Image) -> dict[str, bytes]:
     """Return no parts: the reduction that only checks whether a photo can be decoded."""
     return {}
 

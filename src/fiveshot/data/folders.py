@@ -77,7 +77,7 @@ def tree_dataset(tree: Tree, *, name: str, seed: int, holdout: float) -> ImageDa
     prefixes = [f"{split}/" for split in SPLITS] if train else [""]
     train = train or _by_class(images, "")
     if not set(train) - set(SPLITS):
-        raise InputError(f"{tree.where} has no images in class folders{unread(tree.files)}", hint=LAYOUT)
+        raise InputError(f"{tree.where} has no images in class folders{unread_note(tree.files)}", hint=LAYOUT)
     notes = list(_left_out(tree, prefixes))
     if not test:
         train, test = hold_out(train, holdout=holdout, seed=seed)
@@ -117,10 +117,10 @@ def other_suffixes(names: Iterable[str]) -> Counter[str]:
     return Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in names if not is_image(name))
 
 
-def unread(names: Iterable[str]) -> str:
+def unread_note(names: Iterable[str]) -> str:
     """Return a note in brackets about the files whose suffix is not that of an image.
 
-    >>> unread(["notes.txt"]), unread([])
+    >>> unread_note(["notes.txt"]), unread_note([])
     (' (seen: 1 .txt)', '')
     """
     seen = ", ".join(f"{count} {suffix}" for suffix, count in sorted(other_suffixes(names).items()))
@@ -194,7 +194,7 @@ class Tree:
 def open_tree(path: Path) -> Tree:
     """List a folder, an archive, or a folder that holds train.tar and test.tar (or .zip, .tar.gz, ...)."""
     if path.is_dir():
-        files: dict[str, StoredSource] = {name: FileSource(path / name, name) for name in walk(path)}
+        files: dict[str, StoredSource] = {name: FileSource(path / name, name) for name in walk_files(path)}
         files.update(_split_archives(path))
         return Tree(path, dict(sorted(files.items())))
     if path.is_file() and is_archive(path):
@@ -236,7 +236,7 @@ def _split_archives(folder: Path) -> Iterator[tuple[str, ArchiveSource]]:
                 yield name, ArchiveSource(archive, member, name)
 
 
-def walk(top: Path, but: Collection[Path] = ()) -> Iterator[str]:
+def walk_files(top: Path, but: Collection[Path] = ()) -> Iterator[str]:
     """Yield the names of the files below a folder, folder by folder.
 
     Hidden files, model folders of fiveshot and the folders in ``but`` are left out. ``top`` itself is always read.
@@ -266,7 +266,7 @@ def without_models(names: Iterable[str]) -> list[str]:
     return [name for name in listed if models.isdisjoint(str(one) for one in PurePosixPath(name).parents)]
 
 
-def is_model(folder: Path) -> bool:
+def is_model_folder(folder: Path) -> bool:
     """Tell whether a folder is a fiveshot model; models hold no photos to read."""
     return all((folder / name).is_file() for name in MODEL_FILES)
 

@@ -19,7 +19,7 @@ from fiveshot.extras import import_extra
 from fiveshot.storage import FRESH_COPY
 
 SUFFIX = ".parquet"
-METADATA = b"huggingface"  # the key of the schema's metadata with the features of a dataset
+HUGGING_FACE_KEY = b"huggingface"  # the key of the schema's metadata with the features of a dataset
 LABELS = (
     "label",
     "labels",
@@ -69,7 +69,7 @@ def is_parquet(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIX)
 
 
-def read_rows(path: Path) -> LabeledRows:
+def read_parquet(path: Path) -> LabeledRows:
     """Read a Parquet file, or all of a folder.
 
     Splits are told by a column ``split`` or by the names of files (``train-00000-of-00001.parquet``). A validation
@@ -139,7 +139,7 @@ def open_parquet(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset
     InputError
         When there is no image column, or no labels.
     """
-    rows = read_rows(path)
+    rows = read_parquet(path)
     try:
         column = rows.column("images", _holds_images)
     except InputError as error:
@@ -181,7 +181,7 @@ def _labels(table: Any) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 def _names(schema: Any) -> dict[str, tuple[str, ...]]:
     """Return the names of classes by column, from the metadata of the schema."""
-    text = (schema.metadata or {}).get(METADATA)
+    text = (schema.metadata or {}).get(HUGGING_FACE_KEY)
     try:
         features = json.loads(text)["info"]["features"] if text else {}
         found = {

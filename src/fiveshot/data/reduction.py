@@ -9,7 +9,7 @@ import io
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # Detectors round, so a box may cross the edge by this much (in pixels, or as a share of the side). It is clipped.
 _PIXELS_OVER, _SHARE_OVER = 2.0, 0.01
 EXAMPLE = "give x,y,width,height of the part, such as 40,60,200,150 in pixels or 0.1,0.2,0.5,0.5 as shares"
-THUMBNAIL = 128  # pixels of the longer side
+THUMBNAIL_SIZE = 128  # pixels of the longer side
 LONGEST_SIDE = 100  # times the short side; the center crop of a longer strip shows almost nothing
-INNER = 0.75  # of the center crop's side
+INNER_VIEW = 0.75  # of the center crop's side
 # The average of several views describes a photo better than one view. With two views, one shows the whole photo,
 # also outside the center crop, and one shows the center closely. docs/how-to/backbone.md says how they were
 # chosen.
@@ -41,6 +41,9 @@ ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
     ("JPEG", {"quality": 60}),
 )
 GROWTH, SMALL_COPY = 2, 256 * 1024  # a copy may be twice as large as the file, or this many bytes
+# Where a square begins if its corner lies between two pixels: at the even one in torchvision, at the first one in
+# transformers.
+ROUNDINGS: dict[str, Callable[[float], int]] = {"even": round, "down": math.floor}
 _QUALITY = 80
 # The parts of a JPEG file that hold the picture: tables, the size, the intervals. All others are metadata.
 _JPEG_TABLES, _JPEG_SIZE, _JPEG_PIXELS = (b"\xff\xdb", b"\xff\xc4", b"\xff\xdd"), b"\xff\xc0", b"\xff\xda"
@@ -155,7 +158,8 @@ class Squares:
 
     ``center``: the short side becomes ``resize`` pixels long, the long one in proportion (rounded down), and the
     center is cut out. ``inner``: the same with three quarters of that square's side. ``whole``: the whole photo,
-    squeezed. With ``squash``, both sides get that length before anything else. A strip is refused.
+    squeezed. With ``squash``, both sides get that length before anything else. A strip is refused. ``rounding``
+    says where a square begins whose corner lies between two pixels: see ``ROUNDINGS``.
 
     >>> import PIL.Image
     >>> [view.size for view in Squares(size=224, resize=256, views=2)(PIL.Image.new("RGB", (500, 375)))]
@@ -167,12 +171,13 @@ class Squares:
     interpolation: str = "bicubic"
     squash: int | None = None
     views: int = 1
+    rounding: str = "even"
 
     def __call__(self, picture: Image) -> list[Image]:
         """Return the squares of a picture in RGB, one for each view."""
         check_shape(picture.size)
         if self.squash is not None:
-            picture = _resized(picture, self.squash, self.squash, self.squash, self.interpolation)
+            picture = _resized(picture, (self.squash, self.squash), self.squash, self.interpolation, self.rounding)
         made: dict[str, Image] = {}
         squares = []
         for name in VIEWS[self.views]:
@@ -184,7 +189,7 @@ class Squares:
 
     def part(self, picture: Image, part: str) -> Image:
         """Return the square for one part of a picture: ``center``, ``inner`` or ``whole``."""
-        return _resized(picture, *self.scaled(picture.size, part), self.size, self.interpolation)
+        return _resized(picture, self.scaled(picture.size, part), self.size, self.interpolation, self.rounding)
 
     def scaled(self, sides: tuple[int, int], part: str) -> tuple[int, int]:
         """Return the width and height to which a picture is scaled before its center square is cut out.
@@ -194,7 +199,7 @@ class Squares:
         """
         if part == "whole":
             return self.size, self.size
-        target = self.resize if part == "center" else round(self.resize / INNER)
+        target = self.resize if part == "center" else round(self.resize / INNER_VIEW)
         one, other = (int(target * side / min(sides)) for side in sides)
         return one, other
 
@@ -260,11 +265,11 @@ class RandomSquare:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholePhoto:
     """The whole photo, scaled down if its short side is longer than ``short_side``.
 
     >>> import PIL.Image
-    >>> made = Whole(short_side=50)(PIL.Image.new("RGB", (500, 100)))
+    >>> made = WholePhoto(short_side=50)(PIL.Image.new("RGB", (500, 100)))
     >>> made["size"], len(made["pixels"]) == 3 * 250 * 50
     (b'250 50', True)
     """
@@ -297,7 +302,7 @@ class Whole:
         return int(width), int(height)
 
 
-def usable(image: Image) -> dict[str, bytes]:
+def check_usable(image: Image) -> dict[str, bytes]:
     """Return no parts: the reduction that only checks whether a photo can be used."""
     check_shape(image.size)
     return {}
@@ -333,7 +338,7 @@ def _mirrored(picture: Image) -> Image:
     return picture.transpose(Transpose.FLIP_LEFT_RIGHT)
 
 
-def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
+def thumbnail(image: Image, size: int = THUMBNAIL_SIZE) -> bytes:
     """Return a small JPEG of the picture: upright, and without the metadata of the original.
 
     >>> import PIL.Image
@@ -350,7 +355,7 @@ def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
     return buffer.getvalue()
 
 
-def is_thumbnail(data: bytes, size: int = THUMBNAIL) -> bool:
+def is_thumbnail(data: bytes, size: int = THUMBNAIL_SIZE) -> bool:
     """Tell whether a file could come from ``thumbnail``: a small JPEG with one picture and nothing else.
 
     >>> import PIL.Image
@@ -402,8 +407,8 @@ def clean_copy(image: Image, size: int) -> bytes:
         bare = bare.resize((max(1, bare.width // 2), max(1, bare.height // 2)), Image.Resampling.LANCZOS)
 
 
-def _resized(picture: Image, width: int, height: int, side: int, interpolation: str) -> Image:
-    """Resize a picture to ``width`` and ``height``, and return its center square of this side.
+def _resized(picture: Image, scaled: tuple[int, int], side: int, interpolation: str, rounding: str) -> Image:
+    """Resize a picture to a width and a height, and return its center square of this side.
 
     Rows are resized and cropped before columns. So no intermediate picture is larger than the photo or, with the
     longest allowed shape, 35 MB. Pillow could do the same in one call, but from release 13 on it starts with the
@@ -412,7 +417,8 @@ def _resized(picture: Image, width: int, height: int, side: int, interpolation: 
     from PIL.Image import Resampling
 
     mode = Resampling[interpolation.upper()]
-    left, top = round((width - side) / 2), round((height - side) / 2)
+    width, height = scaled
+    left, top = (ROUNDINGS[rounding]((length - side) / 2) for length in scaled)
     rows = picture.resize((width, picture.height), mode).crop((left, 0, left + side, picture.height))
     return rows.resize((side, height), mode).crop((0, top, side, top + side))
 

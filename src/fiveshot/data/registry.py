@@ -18,7 +18,7 @@ from fiveshot.errors import InputError, counted
 from fiveshot.plugins import load_plugins, same_origin, unknown_or_unloaded
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # usable in a path and in a protocol's name
-NOT_FOUND = "no_dataset"  # code of the error for a folder without the dataset
+NO_DATASET = "no_dataset"  # code of the error for a folder without the dataset
 _registered: dict[str, DatasetSpec] = {}
 
 
@@ -247,11 +247,11 @@ def open_dataset(name: str | DatasetSpec, root: Path, *, seed: int, holdout: flo
     spec, root = name if isinstance(name, DatasetSpec) else dataset_spec(name), Path(root)
     place = root / spec.name if (root / spec.name).is_dir() else root
     if not place.exists():
-        raise InputError(f"no such folder: {place}", hint=_where_to_get(spec), code=NOT_FOUND)
+        raise InputError(f"no such folder: {place}", hint=_where_to_get(spec), code=NO_DATASET)
     dataset = spec.reader(place)
     if dataset is None:
         if not _has_class_folders(place, spec):
-            raise InputError(f"no {spec.title} in {place}", hint=_where_to_get(spec), code=NOT_FOUND)
+            raise InputError(f"no {spec.title} in {place}", hint=_where_to_get(spec), code=NO_DATASET)
         dataset = open_images(place, seed=seed, holdout=holdout)
     return replace(dataset, name=spec.name).noting(*count_differences(spec, dataset), *_missing(dataset))
 

@@ -290,10 +290,10 @@ class BytesSource:
         return self.data
 
 
-def source_digest(source: ImageSource) -> bytes:
+def image_digest(source: ImageSource) -> bytes:
     """Return the SHA-256 of an encoded image, or of the pixels of an array, or raise ``ImageError``.
 
-    >>> source_digest(BytesSource(b"the bytes of a photo", "upload.jpg")).hex()[:8]
+    >>> image_digest(BytesSource(b"the bytes of a photo", "upload.jpg")).hex()[:8]
     'c1fb0fd6'
     """
     return (
@@ -302,12 +302,12 @@ def source_digest(source: ImageSource) -> bytes:
 
 
 def content_mark(source: ImageSource) -> str:
-    """Return the first 16 digits of what ``source_digest`` returns, or raise ``ImageError``.
+    """Return the first 16 digits of what ``image_digest`` returns, or raise ``ImageError``.
 
     >>> content_mark(BytesSource(b"the bytes of a photo", "upload.jpg"))
     'c1fb0fd6caaad59b'
     """
-    return source_digest(source).hex()[:16]
+    return image_digest(source).hex()[:16]
 
 
 StoredSource = FileSource | ArchiveSource

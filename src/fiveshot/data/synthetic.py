@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
 SIZE = 256
-LEARN, TEST = 5, 3  # photos of each thing
+LEARNED_EACH, TESTED_EACH = 5, 3  # photos of each thing
 Color = tuple[int, int, int]
 Draw = Any  # PIL.ImageDraw.ImageDraw
 
@@ -211,15 +211,25 @@ def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]
     return {part: len(list((top / part).rglob("*.jpg"))) for part in ("learn", "test", "strange")}
 
 
+def drawn_pictures(*, seed: int) -> list[Image]:
+    """Return one picture of each of the five things.
+
+    >>> [picture.size for picture in drawn_pictures(seed=0)]
+    [(256, 256), (256, 256), (256, 256), (256, 256), (256, 256)]
+    """
+    rng = np.random.default_rng(seed)
+    return [_picture(name, rng) for name in THINGS]
+
+
 def _same(file: Path, there: Path) -> bool:
     return there.is_file() and there.read_bytes() == file.read_bytes()
 
 
 def _draw_parts(top: Path, rng: np.random.Generator) -> None:
-    for part, count in (("learn", LEARN), ("test", TEST)):
+    for part, count in (("learn", LEARNED_EACH), ("test", TESTED_EACH)):
         for name in THINGS:
             _draw_all(top / part / name, name, count, rng)
-    _draw_all(top / "strange", "chessboard", TEST, rng)
+    _draw_all(top / "strange", "chessboard", TESTED_EACH, rng)
 
 
 def _draw_all(folder: Path, name: str, count: int, rng: np.random.Generator) -> None:
@@ -237,7 +247,7 @@ def _picture(name: str, rng: np.random.Generator) -> Image:
     noise = rng.integers(110, 240, (4, 4, 3), dtype=np.uint8)
     scene = Image.fromarray(noise).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
     layer = Image.new("RGBA", (SIZE, SIZE))
-    (THINGS | STRANGE)[name](ImageDraw.Draw(layer), lambda *base: _near(base, rng))
+    (THINGS | UNKNOWN_THINGS)[name](ImageDraw.Draw(layer), lambda *base: _near(base, rng))
     side = int(rng.integers(170, 240))
     layer = layer.rotate(float(rng.uniform(-15, 15)), Image.Resampling.BICUBIC).resize((side, side))
     left, top = (int(value) for value in rng.integers(0, SIZE - side, 2))
@@ -303,4 +313,4 @@ THINGS: dict[str, Callable[[Draw, Callable[..., Color]], None]] = {
     "sunflower": _sunflower,
     "tree": _tree,
 }
-STRANGE = {"chessboard": _chessboard}
+UNKNOWN_THINGS = {"chessboard": _chessboard}

@@ -1,10 +1,15 @@
-"""Feature vectors: compute them from photos, store them with their provenance, and load the embedded packs."""
+"""Feature vectors: compute them from photos, store them with their provenance, and load the embedded packs.
+
+Names in ``__all__`` are for everybody. The others are for the packages of fiveshot above this one.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.extras import imported_name
+from fiveshot.features.feature_set import FEATURE_ARRAYS as FEATURE_ARRAYS
+from fiveshot.features.feature_set import UNRECORDED as UNRECORDED
 from fiveshot.features.feature_set import (
     FeatureSet,
     Provenance,
@@ -13,6 +18,7 @@ from fiveshot.features.feature_set import (
     load_features,
     save_features,
 )
+from fiveshot.features.feature_set import readout_in_words as readout_in_words
 
 if TYPE_CHECKING:
     from fiveshot.features._extraction import (
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     )
     from fiveshot.features._npz import OWN_SPLIT, load_npz
     from fiveshot.features._parquet import load_parquet
+    from fiveshot.features.job import STORED_DTYPES as STORED_DTYPES
     from fiveshot.features.job import (
         CacheKey,
         ExtractionSettings,
@@ -31,6 +38,14 @@ if TYPE_CHECKING:
         default_cache_folder,
         open_labeled_images,
     )
+    from fiveshot.features.job import quick_marks as quick_marks
+    from fiveshot.features.parts import TEST as TEST
+    from fiveshot.features.parts import TRAIN as TRAIN
+    from fiveshot.features.parts import Part as Part
+    from fiveshot.features.parts import join_parts as join_parts
+    from fiveshot.features.parts import part_key as part_key
+    from fiveshot.features.parts import stored_vectors as stored_vectors
+    from fiveshot.features.parts import work_folder as work_folder
     from fiveshot.features.seeing import (
         Keep,
         PhotoVector,
@@ -74,9 +89,22 @@ __all__ = [
     "see_photos",
 ]
 
+# For the packages of fiveshot above this one.
+_FOR_PACKAGES = [
+    "Part",
+    "STORED_DTYPES",
+    "TEST",
+    "TRAIN",
+    "join_parts",
+    "part_key",
+    "quick_marks",
+    "stored_vectors",
+    "work_folder",
+]
+
 # Imported on first use: recognizing a photo needs no extraction.
-_MODULES = ("seeing", "_npz", "_parquet", "job", "_extraction")
+_MODULES = ("seeing", "job", "_npz", "_parquet", "parts", "_extraction")
 
 
 def __getattr__(name: str) -> Any:
-    return imported_name(__name__, _MODULES, name, __all__)
+    return imported_name(__name__, _MODULES, name, [*__all__, *_FOR_PACKAGES])

@@ -18,7 +18,7 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.data import BadImage, ImageDataset, Photo, bad_images_error
 from fiveshot.errors import StorageError
-from fiveshot.features.feature_set import ARRAYS, FeatureSet
+from fiveshot.features.feature_set import FEATURE_ARRAYS, FeatureSet
 from fiveshot.features.job import (
     CacheKey,
     ExtractionJob,
@@ -33,9 +33,9 @@ from fiveshot.features.seeing import bad_photos, see_batches
 from fiveshot.storage import FilePath, atomic_path, make_folder, require_writable
 from fiveshot.work import Progress
 
-PARTS = "partial"  # cache folder for finished parts of an unfinished extraction
+PARTS_FOLDER = "partial"  # cache folder for finished parts of an unfinished extraction
 INDEX = "index"  # cache folder that maps files to their contents
-KEPT = 16  # how many states of the same files are remembered
+STATES_KEPT = 16  # how many states of the same files are remembered
 BLOCK = 64  # images that a thread reads at a time
 
 
@@ -191,7 +191,7 @@ def extract(
             return _computed(job, told, folder, lambda content: target)[0]
     with tempfile.TemporaryDirectory() as name:
         extraction, _ = _computed(job, told, Path(name), lambda content: Path(name) / "features.safetensors")
-        arrays: dict[str, Any] = {key: np.array(getattr(extraction.features, key)) for key in ARRAYS}
+        arrays: dict[str, Any] = {key: np.array(getattr(extraction.features, key)) for key in FEATURE_ARRAYS}
         in_memory = replace(extraction.features, **arrays, vectors_checked=True)
         return replace(extraction, path=None, features=in_memory)
 
@@ -253,7 +253,7 @@ def _through_cache(job: ExtractionJob, cache: FeatureCache, progress: Progress) 
     found = _find(job, cache, readers=job.settings.readers)
     if found is not None:
         return found
-    with work_folder(cache.folder / PARTS / job.listing_key.digest) as folder:
+    with work_folder(cache.folder / PARTS_FOLDER / job.listing_key.digest) as folder:
         # Another process may have finished the same work while we waited for the folder.
         found = _find(job, cache, readers=0)
         if found is not None:
@@ -363,7 +363,7 @@ def _remember(job: ExtractionJob, cache: FeatureCache, content: str) -> None:
     known = {**_index(path), digest(job.quick): content}
     make_folder(path.parent)
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(dict(list(known.items())[-KEPT:]), indent=1))
+        temporary.write_text(json.dumps(dict(list(known.items())[-STATES_KEPT:]), indent=1))
 
 
 def _known_key(job: ExtractionJob, cache: FeatureCache, readers: int) -> CacheKey | None:

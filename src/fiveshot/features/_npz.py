@@ -13,11 +13,19 @@ from numpy.typing import NDArray
 
 from fiveshot.core.draws import stratified_split
 from fiveshot.errors import InputError, StorageError, some_of
-from fiveshot.features.feature_set import ARRAYS, FLOATS, NPY_START, FeatureSet, Labels, Provenance, Vectors
+from fiveshot.features.feature_set import (
+    FEATURE_ARRAYS,
+    FLOATS,
+    NPY_START,
+    FeatureSet,
+    Labels,
+    Provenance,
+    Vectors,
+)
 from fiveshot.storage import FRESH_COPY, FilePath, atomic_path
 
 OPTIONAL = ("class_names", "train_names", "test_names")
-WHOLE = ("X", "y")  # of a file without a test part
+WITHOUT_TEST = ("X", "y")  # of a file without a test part
 HELD_OUT = 0.2
 OWN_SPLIT = "a fifth of the samples of each class, drawn with seed 0, is held out for testing"
 """What the note of the provenance says of a file without a test part."""
@@ -94,15 +102,21 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
         # Opened here, because NumPy leaves a file open if it is not an archive.
         with path.open("rb") as stream:
             if stream.read(len(NPY_START)) == NPY_START:
-                raise InputError(f"{path} holds one array", hint=f"save {', '.join(ARRAYS)} with numpy.savez")
+                raise InputError(
+                    f"{path} holds one array", hint=f"save {', '.join(FEATURE_ARRAYS)} with numpy.savez"
+                )
             stream.seek(0)
             file = np.load(stream, allow_pickle=False)
-            arrays = WHOLE if set(WHOLE) <= set(file.files) and not set(ARRAYS) & set(file.files) else ARRAYS
+            arrays = (
+                WITHOUT_TEST
+                if set(WITHOUT_TEST) <= set(file.files) and not set(FEATURE_ARRAYS) & set(file.files)
+                else FEATURE_ARRAYS
+            )
             missing = [name for name in arrays if name not in file.files]
             if missing:
                 raise InputError(
                     f"{path} has no {', '.join(missing)} (it has {some_of(sorted(file.files), 8) or 'nothing'})",
-                    hint=f"an .npz of features holds {', '.join(ARRAYS)}, or X and y alone",
+                    hint=f"an .npz of features holds {', '.join(FEATURE_ARRAYS)}, or X and y alone",
                 )
             wanted = [name for name in (*arrays, *OPTIONAL) if name in file.files]
             if any(_holds_objects(file, name) for name in wanted):
@@ -144,7 +158,7 @@ def split_whole(y: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def save_npz(features: FeatureSet, path: FilePath) -> None:
     """Write features as an ``.npz`` that any program with NumPy reads; the provenance is not part of it."""
-    arrays: dict[str, Any] = {name: getattr(features, name) for name in ARRAYS}
+    arrays: dict[str, Any] = {name: getattr(features, name) for name in FEATURE_ARRAYS}
     texts = {name: getattr(features, name) for name in OPTIONAL if getattr(features, name) is not None}
     arrays |= {name: np.array(values, dtype=str) for name, values in texts.items()}
     with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:

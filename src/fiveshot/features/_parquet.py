@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveshot.data.parquet import METADATA, read_rows
+from fiveshot.data import HUGGING_FACE_KEY, read_parquet
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.features._npz import OWN_SPLIT, split_whole, vectors
@@ -42,9 +42,20 @@ def load_parquet(path: FilePath) -> FeatureSet:
         When vectors or labels are missing.
     StorageError
         When a file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow, pyarrow.parquet
+    >>> from fiveshot.features import load_parquet
+    >>> table = pyarrow.table({"embedding": [[0.0, 1.0]] * 5 + [[1.0, 0.0]] * 5, "label": [0] * 5 + [1] * 5})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pyarrow.parquet.write_table(table, f"{folder}/birds.parquet")
+    ...     load_parquet(f"{folder}/birds.parquet").train_x.shape
+    (8, 2)
     """
     path = Path(path)
-    rows = read_rows(path)
+    rows = read_parquet(path)
     types = import_extra("pyarrow.types", extra="parquet")
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     try:
@@ -97,7 +108,7 @@ def save_parquet(features: FeatureSet, path: FilePath) -> None:
         described["name"] = {"dtype": "string", "_type": "Value"}
     table = arrow.table(columns).replace_schema_metadata(
         {
-            METADATA: json.dumps({"info": {"features": described}}),
+            HUGGING_FACE_KEY: json.dumps({"info": {"features": described}}),
             OWN_METADATA: json.dumps(features.provenance.as_dict()),
         }
     )

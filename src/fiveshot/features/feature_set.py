@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from fiveshot.errors import InputError, StorageError, some_of, unknown_name
 from fiveshot.storage import FRESH_COPY, Blocks, FilePath, attempting, read_tensors, write_tensors
 
-UNKNOWN = "unknown"
+UNRECORDED = "unknown"
 Vectors: TypeAlias = NDArray[np.floating[Any]]
 Labels: TypeAlias = NDArray[np.int64]
 
 KIND, VERSION = "features", 1
-ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+FEATURE_ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTORS = ("train_x", "test_x")
 SCALE = ("low", "step")  # of each column, for vectors stored in bytes
 NAMES = ("train_names", "test_names")
@@ -71,7 +71,7 @@ class Provenance:
     adapter: str | None = None
     readout: str = "cls"
     note: str = ""
-    precision: str = UNKNOWN
+    precision: str = UNRECORDED
 
     def __post_init__(self) -> None:
         for name in ("dataset", "backbone", "weights_hash", "readout", "note", "precision"):
@@ -92,7 +92,7 @@ class Provenance:
         >>> Provenance.unknown("birds").backbone
         'unknown'
         """
-        return cls(dataset, UNKNOWN, UNKNOWN, {}, None, UNKNOWN, note)
+        return cls(dataset, UNRECORDED, UNRECORDED, {}, None, UNRECORDED, note)
 
     @classmethod
     def of(cls, dataset: str, identity: Mapping[str, Any]) -> Provenance:
@@ -124,7 +124,7 @@ class Provenance:
     def as_dict(self) -> dict[str, Any]:
         """Return all entries, ready for JSON; an unknown precision is left out."""
         entries = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        if self.precision == UNKNOWN:
+        if self.precision == UNRECORDED:
             del entries["precision"]
         return {**entries, "preprocessing": dict(self.preprocessing)}
 
@@ -137,7 +137,7 @@ class Provenance:
         >>> ours.differences(Provenance("birds", "cnn", "ab12", note="tried once more"))
         ("backbone is 'cnn', not 'vit'",)
         """
-        ignored = {"note", "precision"} if UNKNOWN in (self.precision, other.precision) else {"note"}
+        ignored = {"note", "precision"} if UNRECORDED in (self.precision, other.precision) else {"note"}
         names = [entry.name for entry in fields(self) if entry.name not in ignored]
         return tuple(
             f"{name} is {getattr(other, name)!r}, not {getattr(self, name)!r}"
@@ -269,7 +269,7 @@ class FeatureSet:
         ``compact`` writes one byte for each number, in steps of a 255th of its column's range. This halves the
         file and changes the accuracy of heads by less than 0.2 points.
         """
-        arrays = {name: getattr(self, name) for name in ARRAYS}
+        arrays = {name: getattr(self, name) for name in FEATURE_ARRAYS}
         write_feature_file(
             path,
             _compact(arrays) if compact else arrays,
@@ -283,9 +283,9 @@ class FeatureSet:
         """Map a file written by ``save`` into memory; vectors are read from it when they are used."""
         try:
             file = read_tensors(path, kind=KIND, version=VERSION)
-            if unknown := set(file.tensors) - {*ARRAYS, *NAMES, *SCALE}:
+            if unknown := set(file.tensors) - {*FEATURE_ARRAYS, *NAMES, *SCALE}:
                 raise InputError(f"unknown tensors {sorted(unknown)}")
-            values: dict[str, Any] = {name: file.tensors[name] for name in ARRAYS}
+            values: dict[str, Any] = {name: file.tensors[name] for name in FEATURE_ARRAYS}
             if SCALE[0] in file.tensors:
                 low, step = (file.tensors[name] for name in SCALE)
                 values |= {name: _restored(values[name], low, step) for name in VECTORS}

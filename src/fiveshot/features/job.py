@@ -21,15 +21,15 @@ from fiveshot.data import (
     ImageDataset,
     ImageError,
     ImageSource,
+    image_digest,
     open_dataset,
     open_images,
 )
-from fiveshot.data.sources import source_digest
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.features.feature_set import FeatureSet, Provenance
 from fiveshot.storage import FilePath, attempting
 
-DTYPES = ("float16", "float32")
+STORED_DTYPES = ("float16", "float32")
 PART_SECONDS = 5.0  # at most this much work is lost when a run is killed
 QUICK_BYTES, CONTENT_BYTES = 16, 32
 UNREADABLE = bytes(CONTENT_BYTES)  # instead of the content of an image that cannot be read
@@ -79,8 +79,8 @@ class ExtractionSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}", hint="choose 1 or more")
-        if self.dtype not in DTYPES:
-            raise unknown_name("type of vectors", self.dtype, DTYPES)
+        if self.dtype not in STORED_DTYPES:
+            raise unknown_name("type of vectors", self.dtype, STORED_DTYPES)
 
     @property
     def readers(self) -> int:
@@ -253,7 +253,7 @@ def _status(path: Path) -> str:
 
 def _content(image: ImageSource) -> bytes:
     try:
-        return source_digest(image)
+        return image_digest(image)
     except ImageError:
         return UNREADABLE
 

@@ -17,11 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing, default_workers
-from fiveshot.backbones.embedder import Vectors
-from fiveshot.backbones.preprocessing import Pixels
-from fiveshot.data import MAX_PIXELS, BadImage, ImageError, Photo, Reduced, by_source, decoders
-from fiveshot.data.reduction import PixelsAndCopies
+from fiveshot.backbones import Embedder, NotFiniteError, Pixels, Preprocessing, Vectors, default_workers
+from fiveshot.data import MAX_PIXELS, BadImage, ImageError, Photo, PixelsAndCopies, Reduced, by_source, decoders
 from fiveshot.work import in_order
 
 PART_COPY = 1 << 20  # bytes; if the file itself is kept, the copy of a box may have twice this size
@@ -49,7 +46,7 @@ class Keep:
     original: Literal["file", "copy"] | None = None
 
 
-NOTHING = Keep()
+KEEP_NOTHING = Keep()
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +135,11 @@ class SeenBatch:
 
 
 def decode_photos(
-    photos: Sequence[Photo], preprocessing: Preprocessing, keep: Keep = NOTHING, *, max_pixels: int = MAX_PIXELS
+    photos: Sequence[Photo],
+    preprocessing: Preprocessing,
+    keep: Keep = KEEP_NOTHING,
+    *,
+    max_pixels: int = MAX_PIXELS,
 ) -> list[Seen | BadImage]:
     """Decode photos for the network; this is the first of two steps.
 
@@ -248,7 +249,11 @@ def embed(embedder: Embedder, seen: Sequence[Seen]) -> Vectors:
 
 
 def see_batches(
-    embedder: Embedder, batches: Iterable[Sequence[Photo]], keep: Keep = NOTHING, *, workers: int | None = None
+    embedder: Embedder,
+    batches: Iterable[Sequence[Photo]],
+    keep: Keep = KEEP_NOTHING,
+    *,
+    workers: int | None = None,
 ) -> Generator[SeenBatch]:
     """Take batches of photos through both steps.
 
@@ -316,7 +321,7 @@ def even_batches(photos: Iterable[Photo], size: int, *, workers: int) -> Iterato
 
 
 def see_photos(
-    embedder: Embedder, photos: Iterable[Photo], keep: Keep = NOTHING
+    embedder: Embedder, photos: Iterable[Photo], keep: Keep = KEEP_NOTHING
 ) -> Generator[tuple[PhotoVector | BadImage, ...]]:
     """Take photos through both steps, in batches that suit the device.
 

@@ -258,7 +258,7 @@ def files_keep_everything(make: Make) -> None:
         for session in (BASE, FIRST, {30: 2, 25: 2}):
             head.partial_fit(*flat(draw(session, seed=len(session), dtype=dtype)))
             back = _saved_and_loaded(head)
-            sentence = "gives other scores after loading; save everything that derive cannot compute again"
+            sentence = "gives different scores after loading; save everything that derive cannot compute again"
             require_close(head, back.class_scores(X), head.class_scores(X), sentence)
             same = np.array_equal(back.class_scores(X), head.class_scores(X))
             require(same or not is_exact(), head, sentence)
@@ -319,7 +319,9 @@ def statistics_suffice(make: Make) -> None:
         adopted = make().adopt(head.memory_, settings)
     except InputError:
         return
-    require_same(adopted, head, "gives other scores from the statistics of its classes than from their samples")
+    require_same(
+        adopted, head, "gives different scores from the statistics of its classes than from their samples"
+    )
     require_finite(make().adopt(Memory(NO_CLASSES, head.memory_.statistics), settings))  # a model without a base
 
 

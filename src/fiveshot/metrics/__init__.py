@@ -1,4 +1,7 @@
-"""Measures of few-shot class-incremental learning: pure functions on unrounded values between 0 and 1."""
+"""Measures of few-shot class-incremental learning: pure functions on unrounded values between 0 and 1.
+
+Names in ``__all__`` are for everybody. The others are for the packages of fiveshot above this one.
+"""
 
 from fiveshot.metrics._accuracy import (
     BaseNewConfusion,
@@ -27,6 +30,7 @@ from fiveshot.metrics._sessions import (
     mean_std,
     run_metrics,
 )
+from fiveshot.metrics.paired import RESAMPLES as RESAMPLES
 from fiveshot.metrics.paired import (
     PairedDifference,
     StandardError,
@@ -38,6 +42,9 @@ from fiveshot.metrics.paired import (
     resampled_difference,
     resampled_measures,
 )
+from fiveshot.metrics.paired import hierarchical_interval as hierarchical_interval
+from fiveshot.metrics.paired import holm_corrected as holm_corrected
+from fiveshot.metrics.paired import resampled_interval as resampled_interval
 
 __all__ = [
     "BaseNewConfusion",

@@ -131,6 +131,12 @@ class StandardError:
         The error.
     freedom : float
         Degrees of freedom; infinite if the error is known exactly.
+
+    Examples
+    --------
+    >>> from fiveshot.metrics import StandardError
+    >>> round(StandardError(0.01, freedom=4).width(0.975), 4)
+    0.0278
     """
 
     value: float

@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
     from fiveshot.recognizer._sightings import SeenPhoto as SeenPhoto
-    from fiveshot.recognizer._sightings import confirm_sightings, forget_sightings, name_sightings, sightings
+    from fiveshot.recognizer._sightings import (
+        confirm_sightings,
+        dismiss_sightings,
+        forget_sightings,
+        name_sightings,
+        sighting_picture,
+        sightings,
+    )
     from fiveshot.recognizer._sightings import group_sightings as group_sightings
     from fiveshot.recognizer._sightings import keep_sighting as keep_sighting
+    from fiveshot.recognizer._sightings import learn_sightings as learn_sightings
     from fiveshot.recognizer._sightings import limit_sightings as limit_sightings
     from fiveshot.recognizer._sightings import see_photos as see_photos
     from fiveshot.recognizer._sightings import sighting_numbers as sighting_numbers
@@ -235,13 +243,16 @@ _MODULES = {
     "_sightings": (
         "SeenPhoto",
         "confirm_sightings",
+        "dismiss_sightings",
         "forget_sightings",
         "group_sightings",
         "keep_sighting",
+        "learn_sightings",
         "limit_sightings",
         "name_sightings",
         "see_photos",
         "sighting_numbers",
+        "sighting_picture",
         "sightings",
     ),
     "sorting": (
@@ -298,6 +309,7 @@ __all__ = [
     "check_model",
     "confirm_sightings",
     "correct_seen",
+    "dismiss_sightings",
     "erase_pending",
     "evaluate",
     "export_onnx",
@@ -315,6 +327,7 @@ __all__ = [
     "place_sorted",
     "push_to_hub",
     "review",
+    "sighting_picture",
     "sightings",
     "sort_features",
     "sort_photos",

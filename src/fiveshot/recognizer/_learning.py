@@ -15,9 +15,7 @@ from fiveshot.backbones import Embedder
 from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.arrays import as_numpy
 from fiveshot.core.scorers import Scorer
-from fiveshot.data import MAX_PHOTO_BYTES, BytesSource, Photo, decoders
-from fiveshot.data.decoding import nothing
-from fiveshot.data.reduction import THUMBNAIL, is_thumbnail
+from fiveshot.data import MAX_PHOTO_BYTES, THUMBNAIL_SIZE, BytesSource, Photo, decode_only, decoders, is_thumbnail
 from fiveshot.errors import InputError, some_of
 from fiveshot.features import Keep
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
@@ -183,10 +181,11 @@ def check_thumbnail(data: bytes, name: str) -> None:
     """Refuse a small copy in another format than ours."""
     if len(data) > MAX_THUMBNAIL or not is_thumbnail(data):
         raise InputError(
-            f"the thumbnail of {name} is not a JPEG without metadata of at most {THUMBNAIL} x {THUMBNAIL} pixels",
+            f"the thumbnail of {name} is not a JPEG without metadata of at most "
+            f"{THUMBNAIL_SIZE} x {THUMBNAIL_SIZE} pixels",
             hint="make a smaller one without metadata, or leave it out",
         )
-    decoders().reduce(BytesSource(data, f"thumbnail of {name}"), nothing, max_pixels=THUMBNAIL**2)
+    decoders().reduce(BytesSource(data, f"thumbnail of {name}"), decode_only, max_pixels=THUMBNAIL_SIZE**2)
 
 
 def checked_features(features: ArrayLike, width: int) -> Floats:
@@ -277,14 +276,14 @@ def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
             photos,
             judged[leaving.of(name)],
             labels,
-            earlier=_Beside(known, everything, name),
+            earlier=_OtherPhotos(known, everything, name),
         )
         for name, photos in classes.items()
     ]
 
 
 @dataclass(frozen=True, eq=False)
-class _Beside:
+class _OtherPhotos:
     """Photos that were learned earlier, and those of other classes that are learned at the same time."""
 
     known: StoredPhotos

@@ -90,6 +90,7 @@ class Recognizer:
         seed: int = 0,
         keep_photos: bool = False,
         thumbnails: bool = True,
+        names: bool = True,
         false_rejection: float = 0.05,
         device: str = "auto",
         runtime: str = "auto",
@@ -126,6 +127,8 @@ class Recognizer:
             Whether to store the photos of classes learned later, which ``fiveshot.tuning.retune`` needs.
         thumbnails : bool
             Whether to store small copies of these photos.
+        names : bool
+            Whether to keep the names of their files, without folders. :meth:`set` changes this later.
         false_rejection : float
             Share of the photos of known classes that may be called unknown.
         device : str
@@ -164,7 +167,7 @@ class Recognizer:
         """
         if exist_ok and is_model(path):
             return cls.open(path, device=device, runtime=runtime)
-        options = Options(keep_photos, thumbnails, false_rejection, seed)
+        options = Options(keep_photos, thumbnails, false_rejection, seed, names)
         spec = BackboneSpec(
             backbone or DEFAULT,
             weights=weights,
@@ -456,8 +459,8 @@ class Recognizer:
         features : array of shape (n, d)
             One row for each photo.
         names, sha256s, thumbnails, originals : sequence, optional
-            One entry for each row: names of the photos for messages, digests of their files, small copies
-            (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
+            One entry for each row: names of the photos (that of an image file is kept, without folders), digests
+            of their files, small copies (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
         fingerprint : str, optional
             Fingerprint of the backbone that made the features.
         add : bool
@@ -917,8 +920,14 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    def set(self, *, false_rejection: float | None = None, wrong_answers: float | None = None) -> RejectedAt:
-        """Change a setting. Nothing is learned again, and ``undo`` reverts it.
+    def set(
+        self,
+        *,
+        false_rejection: float | None = None,
+        wrong_answers: float | None = None,
+        names: bool | None = None,
+    ) -> RejectedAt:
+        """Change settings. Nothing is learned again, and ``undo`` reverts it, except ``names=False``.
 
         Parameters
         ----------
@@ -926,6 +935,9 @@ class Recognizer:
             Share of the photos of known classes that may be called unknown.
         wrong_answers : float, optional
             Share of the answers about photos of known classes that may be wrong. Less probable answers are unsure.
+        names : bool, optional
+            Whether photos that are learned from now on keep the names of their files. False also erases all names
+            that were kept, which cannot be undone.
 
         Returns
         -------
@@ -935,7 +947,9 @@ class Recognizer:
         Raises
         ------
         InputError
-            If the value is not a number between 0 and 1, or not exactly one setting is given.
+            If the rate is not a number between 0 and 1, or nothing is given.
+        NotErasedError
+            If the names are gone, but another process blocks the erasing of their traces.
 
         Examples
         --------
@@ -947,12 +961,10 @@ class Recognizer:
         ...     now, birds.undo().action, birds.show().false_rejection
         (0.02, 'set', 0.05)
         """
-        given = {"false_rejection": false_rejection, "wrong_answers": wrong_answers}
-        ((name, value), *others) = [pair for pair in given.items() if pair[1] is not None] or [("", None)]
-        if value is None or others:
-            raise InputError("set() changes one setting", hint="give false_rejection or wrong_answers")
         with self.live.change() as change:
-            correction.set_option(change, name, value)
+            correction.set_options(
+                change, false_rejection=false_rejection, wrong_answers=wrong_answers, names=names
+            )
         return self.snapshot.rejected_at(self.snapshot.manifest.options.false_rejection)
 
     def show(self) -> ModelInfo:

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fiveshot.data import Photo
+from fiveshot.backbones import Pixels
+from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
-from fiveshot.features import Keep
+from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
 from fiveshot.recognizer._learning import require_fingerprint
-from fiveshot.recognizer.correction import correct_photos
+from fiveshot.recognizer.change import Change, ConflictError
+from fiveshot.recognizer.correction import correct_by_name
 from fiveshot.recognizer.names import target_name
-from fiveshot.recognizer.photos.embedding import NOTHING, photo_records
+from fiveshot.recognizer.photos.embedding import KEEP_NOTHING, photo_record
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.sorting import sort_rows
-from fiveshot.recognizer.store.rows import Floats, PhotoRecord
+from fiveshot.recognizer.sorting import known_labels, sort_rows
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
 from fiveshot.recognizer.store.sightings import (
     beyond_limits,
     delete_sightings,
-    hide_learned,
+    hide_sightings,
     insert_sighting,
     no_sighting,
+    require_open,
     sighting_id,
     sighting_records,
 )
@@ -85,8 +88,48 @@ def group_sightings(snapshot: Snapshot, found: list[SightingInfo], X: Floats, si
     places: list[tuple[str | None, list[int]]] = [(label, sorted(own)) for label, own in by_label.items()]
     places += [(None, sorted(group.photos)) for group in sorting.groups]
     places.sort(key=lambda group: group[1][0])
-    groups = tuple(SightingGroup(label, tuple(found[place].id for place in own)) for label, own in places)
-    return Sightings(tuple(found), groups, size, snapshot.state)
+    groups = tuple(
+        SightingGroup(f"g{found[own[-1]].id[1:]}", label, tuple(found[place].id for place in own))
+        for label, own in places
+    )
+    labels = {one.photo: one.label for one in sorting.known}
+    suggested = tuple(replace(one, suggestion=labels.get(place)) for place, one in enumerate(found))
+    return Sightings(suggested, groups, size, snapshot.state)
+
+
+def sighting_picture(model: Recognizer, id: str, *, kept: bool = False) -> bytes | None:
+    """Return the small copy of a sighting, or the photo itself.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    id : str
+        Id of the sighting, such as ``s17``.
+    kept : bool
+        Whether to return the photo as it was seen.
+
+    Returns
+    -------
+    bytes or None
+        A JPEG file, or the file that was seen; None if there is no such sighting.
+
+    Raises
+    ------
+    InputError
+        If this is not the id of a sighting.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import sighting_picture
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     sighting_picture(birds, "s17") is None
+    True
+    """
+    (number,) = sighting_numbers(id)
+    return model.reader.sighting_picture(number, kept=kept)
 
 
 def name_sightings(model: Recognizer, ids: str | Iterable[str], name: str) -> PhotoChange:
@@ -121,20 +164,102 @@ def name_sightings(model: Recognizer, ids: str | Iterable[str], name: str) -> Ph
     Traceback (most recent call last):
     fiveshot.errors.InputError: there is no sighting s17: it has a name by now, or it was erased; ...
     """
-    numbers, wanted = sighting_numbers(ids), target_name(name)
+    return learn_sightings(model, {name: [ids] if isinstance(ids, str) else ids})
+
+
+def learn_sightings(model: Recognizer, names: Mapping[str, Iterable[str]]) -> PhotoChange:
+    """Do the same for several classes: ids by name, in one change."""
+    wanted = dict[str, list[int]]()
+    for name, ids in names.items():
+        wanted.setdefault(target_name(name), []).extend(sighting_numbers(ids))
     with model.live.change() as change:
-        photos = [photo for _, photo in sighting_records(change.connection, change.before.width, numbers)]
-        made = correct_photos(change, photos, wanted, made_by=None)
-        if change.done:
-            (seq,) = change.connection.execute("SELECT max(seq) FROM history").fetchone()
-            hide_learned(change.connection, numbers, seq)
-        else:  # the same photos were learned before
-            delete_sightings(change.connection, numbers)
-        return made
+        return _learn(change, wanted)
 
 
-def confirm_sightings(model: Recognizer, ids: str | Iterable[str]) -> list[PhotoChange]:
-    """Say that the model was right about sightings: they are learned as the classes that it took them for.
+def confirm_sightings(model: Recognizer, ids: str | Iterable[str], *, state: int | None = None) -> PhotoChange:
+    """Say that suggestions are right: sightings are learned as what is suggested for them, in one change.
+
+    Parameters
+    ----------
+    model : Recognizer
+        The model.
+    ids : str or iterable of str
+        Ids of sightings, such as ``s17``.
+    state : int, optional
+        State of the model that made the suggestions. In another state it may suggest other classes, so nothing is
+        learned then.
+
+    Returns
+    -------
+    PhotoChange
+        The learned photos, and how many their classes have now.
+
+    Raises
+    ------
+    InputError
+        If there is no such sighting, or no class is suggested for it (``no_suggestion``); nothing was learned.
+    ConflictError
+        If the model is in another state.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import confirm_sightings, sightings
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     found = sightings(birds)
+    ...     right = [one.id for one in found.sightings if one.suggestion == "owl"]
+    ...     made = confirm_sightings(birds, right, state=found.state) if right else None
+    >>> made is None
+    True
+    """
+    numbers = sighting_numbers(ids)
+    with model.live.change() as change:
+        if state is not None and change.before.state != state:
+            raise ConflictError(
+                f"the model was changed since state {state}, it is in state {change.before.state} now",
+                hint="look at the suggestions again; nothing was learned",
+                code="changed",
+            )
+        wanted = dict[str, list[int]]()
+        for number, label in _suggested(change, numbers).items():
+            if label is None:
+                raise InputError(
+                    f"no class is suggested for {sighting_id(number)}",
+                    hint="give it a name; nothing was learned",
+                    code="no_suggestion",
+                )
+            wanted.setdefault(label, []).append(number)
+        return _learn(change, wanted)
+
+
+def _suggested(change: Change, numbers: Sequence[int]) -> dict[int, str | None]:
+    """Return the classes that are suggested for some of the open sightings."""
+    photos = [photo for _, photo in sighting_records(change.connection, change.before.width, numbers)]
+    return dict(zip(numbers, known_labels(change.snapshot, photo_features(photos)), strict=True))
+
+
+def _learn(change: Change, wanted: Mapping[str, Sequence[int]]) -> PhotoChange:
+    """Learn sightings, given by name, as one entry of the history that hides them."""
+    width = change.before.width
+    photos = {
+        name: [photo for _, photo in sighting_records(change.connection, width, numbers)]
+        for name, numbers in wanted.items()
+    }
+    made = correct_by_name(change, photos)
+    numbers = [number for own in wanted.values() for number in own]
+    if change.done:
+        (seq,) = change.connection.execute("SELECT max(seq) FROM history").fetchone()
+        hide_sightings(change.connection, numbers, seq)
+    else:  # the same photos were learned before
+        delete_sightings(change.connection, numbers)
+    return made
+
+
+def dismiss_sightings(model: Recognizer, ids: str | Iterable[str]) -> PhotoChange:
+    """Put sightings aside without learning them, in one change; ``undo`` brings them back.
+
+    Their photos stay on the disk, within the limits of sightings. ``forget_sightings`` erases them.
 
     Parameters
     ----------
@@ -145,41 +270,30 @@ def confirm_sightings(model: Recognizer, ids: str | Iterable[str]) -> list[Photo
 
     Returns
     -------
-    list of PhotoChange
-        One change for each class.
+    PhotoChange
+        The dismissed sightings.
 
     Raises
     ------
     InputError
-        If there is no such sighting, or the model had no answer for it; nothing was learned.
+        If there is no such sighting; nothing was dismissed.
 
     Examples
     --------
     >>> import tempfile
     >>> from fiveshot import Recognizer
-    >>> from fiveshot.recognizer import confirm_sightings, sightings
+    >>> from fiveshot.recognizer import dismiss_sightings
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     found = [one.id for one in sightings(birds).sightings if one.guess == "owl"]
-    ...     changes = confirm_sightings(birds, found) if found else []
-    >>> changes
-    []
+    ...     dismiss_sightings(birds, "s17")
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: there is no sighting s17: it has a name by now, or it was erased; ...
     """
-    snapshot = model.refresh()
-    found, *_ = model.reader.sightings(snapshot)
-    guesses = {one.id: one.guess for one in found}
-    by_name: dict[str, list[str]] = {}
-    for number in sighting_numbers(ids):
-        one = sighting_id(number)
-        if one not in guesses:
-            raise no_sighting(number)
-        guess = guesses[one]
-        if guess is None or guess not in snapshot.contents:
-            text = "the model did not know it" if guess is None else f"there is no class {guess!r} now"
-            raise InputError(
-                f"{one} cannot be confirmed: {text}", hint="give it a name; nothing was learned", code="no_guess"
-            )
-        by_name.setdefault(guess, []).append(one)
-    return [name_sightings(model, own, name) for name, own in by_name.items()]
+    numbers = sighting_numbers(ids)
+    with model.live.change() as change:
+        require_open(change.connection, numbers)
+        seq = change.record("dismiss", detail={"sightings": numbers})
+        hide_sightings(change.connection, numbers, seq)
+    return PhotoChange("dismiss", tuple(map(sighting_id, numbers)), {})
 
 
 def forget_sightings(model: Recognizer, ids: str | Iterable[str] | None = None) -> int:
@@ -190,8 +304,8 @@ def forget_sightings(model: Recognizer, ids: str | Iterable[str] | None = None) 
     model : Recognizer
         The model.
     ids : str or iterable of str, optional
-        Ids of sightings, such as ``s17``. By default all, with those that were learned: then an undo cannot bring
-        them back as sightings.
+        Ids of sightings, such as ``s17``. By default all, with those that were learned or dismissed: then an undo
+        cannot bring them back.
 
     Returns
     -------
@@ -234,14 +348,39 @@ class SeenPhoto:
 
 
 def see_photos(
-    model: Recognizer, photos: Sequence[Photo], *, top: int, sure: float | None, keep: bool
-) -> list[SeenPhoto]:
-    """Say what photos show; ``keep`` reads what ``keep_sighting`` stores, too."""
+    model: Recognizer,
+    photos: Sequence[Photo],
+    *,
+    top: int,
+    sure: float | None,
+    keep: bool,
+    wanted: Callable[[int, Pixels, int], bool] | None = None,
+) -> list[SeenPhoto | BadImage | None]:
+    """Say what photos show, or parts of one, which is decoded once.
+
+    ``keep`` reads what ``keep_sighting`` stores, too. ``wanted`` gets the position and the decoded pixels of each
+    photo, and the state of the model, and tells whether to compute it. None stands for a photo that is not wanted.
+    """
     snapshot = model.refresh()
     embedder = model.embedder_of(snapshot)
-    records = photo_records(embedder, photos, Keep(True, "file") if keep else NOTHING)
-    found = snapshot.predict_photos(records, top, sure=sure)
-    return [SeenPhoto(one, answer, embedder.fingerprint) for one, answer in zip(records, found, strict=True)]
+    found: list[SeenPhoto | BadImage | None] = [None] * len(photos)
+    chosen = dict[int, Seen]()
+    for at, one in enumerate(
+        decode_photos(photos, embedder.preprocessing, Keep(True, "file") if keep else KEEP_NOTHING)
+    ):
+        if isinstance(one, BadImage):
+            found[at] = one
+        elif wanted is None or wanted(at, one.pixels, snapshot.state):
+            chosen[at] = one
+    vectors = embed(embedder, list(chosen.values()))
+    records = [
+        photo_record(PhotoVector(photos[at], vector, one.sha256, one.thumbnail, one.original))
+        for (at, one), vector in zip(chosen.items(), vectors, strict=True)
+    ]
+    answers = snapshot.predict_photos(records, top, sure=sure) if records else []
+    for at, record, answer in zip(chosen, records, answers, strict=True):
+        found[at] = SeenPhoto(record, answer, embedder.fingerprint)
+    return found
 
 
 def keep_sighting(
@@ -261,10 +400,10 @@ def keep_sighting(
     """
     at = time.time() if now is None else now
     with model.live.aside() as connection:
-        require_fingerprint(model.live.snapshot.contents, photo.made_by)
-        number = insert_sighting(
-            connection, photo.record, photo.prediction, seen=seen, source=source, region=region, now=at
-        )
+        contents = model.live.snapshot.contents
+        require_fingerprint(contents, photo.made_by)
+        said = photo.prediction if contents.manifest.options.names else replace(photo.prediction, photo="")
+        number = insert_sighting(connection, photo.record, said, seen=seen, source=source, region=region, now=at)
         beyond = beyond_limits(connection, limits, at)
         if number in beyond:
             raise InputError(
@@ -287,7 +426,7 @@ def limit_sightings(model: Recognizer, limits: SightingLimits) -> int:
 def sighting_numbers(ids: str | Iterable[str]) -> list[int]:
     """Return the numbers in ids such as ``s17``, each once.
 
-    >>> sighting_numbers(["s17", "3", "s17"])
+    >>> sighting_numbers(["s17", "3", "17"])
     [17, 3]
     """
     given = [ids] if isinstance(ids, str) else list(ids)
@@ -299,4 +438,4 @@ def sighting_numbers(ids: str | Iterable[str]) -> list[int]:
     for text, match in matches.items():
         if match is None:
             raise InputError(f"{text!r:.80} is not the id of a sighting, such as s17", code="bad_id")
-    return [int(match[1]) for match in matches.values() if match is not None]
+    return list(dict.fromkeys(int(match[1]) for match in matches.values() if match is not None))

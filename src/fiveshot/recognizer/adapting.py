@@ -183,7 +183,7 @@ def _switch(
     # The history has features of the former backbone, which must not mix with the new ones.
     change.connection.execute("UPDATE changes SET before = NULL")
     change.connection.execute("DELETE FROM photos WHERE held_by IS NOT NULL")
-    change.connection.execute("DELETE FROM sightings WHERE learned_by IS NOT NULL")
+    change.connection.execute("DELETE FROM sightings WHERE hidden_by IS NOT NULL")
     update_features(change.connection, sighted)
     assert embedder.spec.adapter is not None
     name, content = place_adapter(change.folder, embedder.spec.adapter)

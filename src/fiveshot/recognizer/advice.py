@@ -1,4 +1,4 @@
-"""A second look at what was learned: classes that are confused, photos to move or remove, and is it enough?"""
+"""Review the learned photos: confused classes, photos to move or remove, and the gain of more photos."""
 
 from __future__ import annotations
 
@@ -33,64 +33,68 @@ from fiveshot.values import (
 )
 from fiveshot.work import one_thread
 
-MORE = (1, 2, 5)  # photos more, of which the gain is told
-LIKELY = 0.2  # share of its own class, against the other, below which somebody should look at a photo
-# What makes a suggestion firm, chosen on one half of the classes of CUB-200 and CIFAR-100 so that at least 9 of 10
-# are right, also where classes look alike, and measured on the other half (benchmarks/review.py). A photo is moved
-# where its own class has less than this share, so many of the nearest photos are of the other class, it is so much
-# more like that one (mean cosine), and of both classes this share of the other photos is recognized when left out.
-# It is removed where it is so much less like its class than the other photos are, and these are recognized.
-FIRM_SHARE, NEAREST, FIRM_NEAREST, FIRM_LIKENESS = 1 / 8000, 5, 3, 0.3
+MORE_PHOTOS = (1, 2, 5)  # numbers of further photos whose expected gain is reported
+SUSPICIOUS_BELOW = 0.2  # a photo is suggested if its own class has less than this share against the other class
+# When a suggestion is firm. Chosen on half of the classes of CUB-200 and CIFAR-100, so that at least 9 of 10 firm
+# suggestions are right, also for similar classes; measured on the other half (benchmarks/review.py). To move a
+# photo: its own class has a share below FIRM_SHARE, FIRM_NEAREST of its NEAREST_PHOTOS are of the other class, its
+# mean cosine with that class is higher by FIRM_LIKENESS, and in both classes FIRM_RECOGNIZED of the other photos
+# are recognized when left out. To remove a photo: it is less like its class than the other photos by FIRM_GAP, and
+# these are recognized.
+FIRM_SHARE, NEAREST_PHOTOS, FIRM_NEAREST, FIRM_LIKENESS = 1 / 8000, 5, 3, 0.3
 FIRM_RECOGNIZED = 0.6
 FIRM_GAP = 0.7
-ALIKE_FROM = 3  # photos of each of two classes from which on they may be called alike
-FEWEST = 3  # photos of a class from which on one may be called harmful
-TRIED, TRIED_AT_ONCE = 40, 8000  # photos whose harm is tried at most; fewer where there are many classes
-PRIOR = 2.0  # photos that the common curve counts for beside the photos of a class
-NEIGHBORS = 3  # learned photos that a mistake may be due to
-PAIRS, TELLING = 20, 6  # confused pairs, and photos of each, that are shown
+ALIKE_FROM = 3  # two classes with fewer photos each are never called alike
+LEAST_FOR_HARM = 3  # photos of a smaller class are never called harmful
+MOST_TRIED, TRIED_AT_ONCE = 40, 8000  # at most this many photos are tried for harm; fewer with many classes
+CURVE_WEIGHT = 2.0  # the common learning curve counts as much as this many photos of the class
+NEIGHBORS = 3  # learned photos that may have caused a mistake
+MOST_PAIRS, TELLING_PHOTOS = 20, 6  # confused pairs to show, and photos of each
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
-    """Everything that the findings below are read from."""
+class _ReviewData:
+    """The values that all findings are computed from."""
 
     ids: Sequence[str]  # (n,)
     names: list[str]  # of the classes
     leaving: Leaving
     judged: Judged
-    unit: Floats = field(repr=False)  # (n, d): what photos look like, beside the mean of all
+    unit: Floats = field(repr=False)  # (n, d): centered features of length one
+    files: Mapping[str, str | None]  # names of files by id
 
     def label(self, row: int) -> str:
         return self.names[int(self.leaving.codes[row])]
 
     def nearest(self, row: int, code: int, count: int = 1) -> list[int]:
-        """Return the photos of a class that are most like one, the photo itself left out."""
+        """Return the photos of a class that are most similar to a photo, without the photo itself."""
         rows = self.leaving.rows.get(code, np.zeros(0, np.intp))
         rows = rows[rows != row]
         likeness = self.unit[rows] @ self.unit[row]
         return [int(one) for one in rows[np.argsort(-likeness, kind="stable")[:count]]]
 
     def near(self, row: int) -> Rows:
-        """Return the classes of the photos that are most like one, whatever they are of."""
+        """Return the classes of the photos, of any class, that are most similar to a photo."""
         likeness = self.unit @ self.unit[row]
         likeness[row] = -np.inf
-        nearest: Rows = self.leaving.codes[np.argsort(-likeness, kind="stable")[: min(NEAREST, len(likeness) - 1)]]
+        nearest: Rows = self.leaving.codes[
+            np.argsort(-likeness, kind="stable")[: min(NEAREST_PHOTOS, len(likeness) - 1)]
+        ]
         return nearest
 
     def likeness(self, row: int, code: int) -> float:
-        """Return how much a photo is like the photos of a class, itself left out: the mean cosine."""
+        """Return the mean cosine of a photo with the photos of a class, without the photo itself."""
         rows = self.leaving.rows[code]
         return float((self.unit[rows[rows != row]] @ self.unit[row]).mean())
 
     def is_recognized(self, code: int, but: int) -> bool:
-        """Tell whether most photos of a class, one left out, are recognized when they are left out."""
+        """Tell whether most photos of a class, not counting ``but``, are recognized when they are left out."""
         rows = self.leaving.rows[code]
         rows = rows[(rows != but) & self.judged.known[rows]]
         return len(rows) > 0 and float(self.judged.right[rows].mean()) >= FIRM_RECOGNIZED
 
     def called(self, row: int) -> str:
-        """Say what a photo is called when it is left out."""
+        """Say how a photo is recognized when it is left out."""
         if not self.judged.known[row]:
             return "it cannot be left out"
         if self.judged.right[row]:
@@ -114,7 +118,15 @@ class _Look:
         firm: bool = False,
     ) -> Suggestion:
         action: Literal["move", "remove"] = "remove" if to is None else "move"
-        return Suggestion(kind, self.ids[row], self.label(row), action, to, beside, strength, reason, firm)
+        photo = self.ids[row]
+        names = self.files.get(photo), None if beside is None else self.files.get(beside)
+        return Suggestion(kind, photo, self.label(row), action, to, beside, strength, reason, firm, *names)
+
+    def telling(self, row: int, code: int) -> TellingPhoto:
+        photo, beside = self.ids[row], self.beside(row, code)
+        names = self.files.get(photo), None if beside is None else self.files.get(beside)
+        chance = float(self.judged.rival[row])
+        return TellingPhoto(photo, self.label(row), self.names[code], chance, beside, *names)
 
 
 def review_photos(
@@ -126,19 +138,20 @@ def review_photos(
     state: int,
     known: Mapping[str, ClassSummary] | None = None,
     kept: frozenset[str] = frozenset(),
+    files: Mapping[str, str | None] | None = None,
     seed: int,
 ) -> Review:
-    """Look at all learned photos again.
+    """Review all learned photos.
 
-    ``known`` is what base classes are known from beside these photos; ``kept`` are photos that somebody has
-    decided about. The head is not changed.
+    ``known`` has the statistics of base classes without these photos; ``kept`` are photos that a user decided to
+    keep; ``files`` are names of files by id. The head is not changed.
     """
     leaving = Leaving(head, memory, photos, known)
     several = len(leaving.labels) > 1
     judged = leaving.judge()
     names = [str(name) for name in python_labels(leaving.labels)]
     middle = leaving.embedded.mean(axis=0) if len(ids) else 0.0
-    look = _Look(ids, names, leaving, judged, unit_rows(leaving.embedded - middle))
+    look = _ReviewData(ids, names, leaving, judged, unit_rows(leaving.embedded - middle), files or {})
     curve = leaving.curve(np.random.default_rng(seed)) if several else None
     found = list(_duplicates(look, photos.sha256s))
     pairs = _pairs(look)
@@ -155,14 +168,14 @@ def review_photos(
         judged=int(judged.known.sum()),
         expected=_mean([one.expected for one in classes if one.expected]),
         classes=tuple(classes),
-        pairs=tuple(pairs[:PAIRS]),
+        pairs=tuple(pairs[:MOST_PAIRS]),
         suggestions=tuple(wanted),
         kept=len({one.photo for one in found} & kept),
     )
 
 
 def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset()) -> Review:
-    """Look again at all photos that a model has learned; ``kept`` are numbers of photos somebody decided about."""
+    """Review all learned photos of a model; ``kept`` has the numbers of photos that a user decided to keep."""
     snapshot.require_classes()
     contents = snapshot.contents
     stored = [
@@ -170,7 +183,7 @@ def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset()) -> Revi
         for one in contents.classes.values()
         for number, sha256, feature in zip(one.photos.ids, one.sha256s, one.features, strict=True)
     ]
-    stored.sort(key=lambda one: one[0])  # so that the photo that was learned first is the one that is repeated
+    stored.sort(key=lambda one: one[0])  # so a duplicate is the photo that was learned later
     numbers, labels, sha256s, rows = zip(*stored, strict=True) if stored else ((), (), (), ())
     features = np.stack(rows) if rows else np.zeros((0, contents.width), np.float32)
     with one_thread():
@@ -182,12 +195,17 @@ def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset()) -> Revi
             state=snapshot.state,
             known={one.name: contents.base_file[one.name] for one in contents.classes.values() if one.base},
             kept=frozenset(map(photo_id, kept)),
+            files={
+                photo_id(number): name
+                for one in contents.classes.values()
+                for number, name in zip(one.photos.ids, one.photos.names, strict=True)
+            },
             seed=snapshot.manifest.options.seed,
         )
 
 
 def check_kinds(kinds: Iterable[str]) -> None:
-    """Refuse what is not a finding of a review."""
+    """Raise an error for an unknown finding."""
     for kind in kinds:
         if kind not in FINDINGS:
             raise unknown_name("finding", kind, FINDINGS)
@@ -207,7 +225,7 @@ def apply_suggestions(change: Change, suggestions: Iterable[Suggestion]) -> Phot
 
 
 def applicable(suggestions: Iterable[Suggestion], counts: Mapping[str, int]) -> list[Suggestion]:
-    """Return what can be done at once: one suggestion for a photo, and of each class one photo at least stays.
+    """Return suggestions that fit together: one for each photo, and each class keeps at least one photo.
 
     >>> two = [Suggestion("outliers", f"p{n}", "owl", "remove", None, None, 1.0, "") for n in (1, 2)]
     >>> [one.photo for one in applicable(two, {"owl": 2})]
@@ -226,7 +244,7 @@ def _mean(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(float(value) for value in np.mean(rows, axis=0)) if rows else ()
 
 
-def _classes(look: _Look, counts: Mapping[str, int], curve: LearningCurve | None) -> Iterator[ReviewedClass]:
+def _classes(look: _ReviewData, counts: Mapping[str, int], curve: LearningCurve | None) -> Iterator[ReviewedClass]:
     for code, name in enumerate(look.names):
         rows = look.leaving.rows.get(code, np.zeros(0, np.intp))
         rows = rows[look.judged.known[rows]]
@@ -234,34 +252,31 @@ def _classes(look: _Look, counts: Mapping[str, int], curve: LearningCurve | None
         if curve is None:
             yield ReviewedClass(name, counts[name], accuracy)
             continue
-        # Photos that were left out were asked of a class of one less.
+        # A photo that was left out met a class with one photo less.
         usual = max(curve.error(counts[name] - 1), 1e-6)
         wrong = int((~look.judged.right[rows]).sum())
-        factor = (wrong + PRIOR * usual) / (len(rows) + PRIOR) / usual
-        expected = tuple(1 - min(1.0, factor * curve.error(counts[name] + more)) for more in (0, *MORE))
+        factor = (wrong + CURVE_WEIGHT * usual) / (len(rows) + CURVE_WEIGHT) / usual
+        expected = tuple(1 - min(1.0, factor * curve.error(counts[name] + more)) for more in (0, *MORE_PHOTOS))
         yield ReviewedClass(name, counts[name], accuracy, expected, expected[1] - expected[0])
 
 
-def _pairs(look: _Look) -> list[ConfusedPair]:
+def _pairs(look: _ReviewData) -> list[ConfusedPair]:
     judged, found = look.judged, defaultdict[tuple[str, str], list[TellingPhoto]](list)
     wrong = np.flatnonzero(judged.known & ~judged.right)
     for row in wrong[np.argsort(judged.own[wrong], kind="stable")].tolist():
         label, code = look.label(row), int(judged.taken_for[row])
         first, second = sorted((label, look.names[code]))
-        chance = float(judged.rival[row])
-        found[first, second].append(
-            TellingPhoto(look.ids[row], label, look.names[code], chance, look.beside(row, code))
-        )
+        found[first, second].append(look.telling(row, code))
     pairs = [
-        ConfusedPair(both, len(photos), tuple(photos[:TELLING]), bool(advice), advice)
+        ConfusedPair(both, len(photos), tuple(photos[:TELLING_PHOTOS]), bool(advice), advice)
         for both, photos in found.items()
         for advice in [_advice(look, both)]
     ]
     return sorted(pairs, key=lambda pair: (not pair.alike, -pair.count, pair.classes))
 
 
-def _advice(look: _Look, both: tuple[str, str]) -> str:
-    """Return what to do about two classes that are told apart no better than by chance; nothing if they are."""
+def _advice(look: _ReviewData, both: tuple[str, str]) -> str:
+    """Return the advice for two classes that are confused as often as by chance; empty otherwise."""
     judged, shares, right, asked = look.judged, [], 0, 0
     codes = [look.names.index(name) for name in both]
     for own, other in (codes, codes[::-1]):
@@ -279,13 +294,13 @@ def _advice(look: _Look, both: tuple[str, str]) -> str:
     )
 
 
-def _mixed_up(look: _Look, alike: set[tuple[str, str]]) -> Iterator[Suggestion]:
-    """Find photos that fit another class better, by the probability that is left to their own.
+def _mixed_up(look: _ReviewData, alike: set[tuple[str, str]]) -> Iterator[Suggestion]:
+    """Find photos that fit another class better, by the probability of their own class.
 
-    Of classes that look like one no photo is suggested for the other.
+    For two classes that cannot be told apart, no photo is suggested.
     """
     judged, share = look.judged, look.judged.share
-    for row in np.flatnonzero(share < LIKELY).tolist():
+    for row in np.flatnonzero(share < SUSPICIOUS_BELOW).tolist():
         code = int(judged.taken_for[row])
         to, near = look.names[code], look.near(row)
         first, second = sorted((look.label(row), to))
@@ -305,13 +320,13 @@ def _mixed_up(look: _Look, alike: set[tuple[str, str]]) -> Iterator[Suggestion]:
         yield look.suggestion("mixed-up", row, strength, reason, to=to, beside=look.beside(row, code), firm=firm)
 
 
-def _harmful(look: _Look) -> Iterator[Suggestion]:
-    """Find photos without which more of the others are recognized, one after the other."""
+def _harmful(look: _ReviewData) -> Iterator[Suggestion]:
+    """Find photos whose removal makes more other photos recognized, one at a time."""
     leaving, before = look.leaving, look.judged
     gone: frozenset[int] = frozenset()
     for row in _suspects(look):
         mates = set(leaving.rows[int(leaving.codes[row])].tolist()) - gone
-        if len(mates) < FEWEST:  # one of the others could not be left out any more
+        if len(mates) < LEAST_FOR_HARM:  # too few would be left for leaving one out
             continue
         after = leaving.judge(without=gone | {row})
         others = before.known & after.known
@@ -325,16 +340,16 @@ def _harmful(look: _Look) -> Iterator[Suggestion]:
 
 
 def _surer(before: Values, after: Values) -> bool:
-    """Tell whether photos are more probable on the whole than before, by more than their standard error."""
+    """Tell whether the mean log probability has risen by more than its standard error."""
     gains = np.log(np.maximum(after, 1e-12)) - np.log(np.maximum(before, 1e-12))
     return bool(gains.sum() > gains.std() * np.sqrt(len(gains)))
 
 
-def _suspects(look: _Look) -> list[int]:
-    """Return the photos that mistakes may be due to, the most suspected first.
+def _suspects(look: _ReviewData) -> list[int]:
+    """Return the photos that may have caused mistakes, the most suspected first.
 
-    These are photos that do not fit their own class, and that photos of other classes are like which are taken
-    for it. One that fits its class and attracts others shows how near the classes are, and does no harm.
+    Such a photo does not fit its own class, and photos of other classes that are similar to it are mistaken for
+    its class. A photo that fits its class does no harm: if others are similar to it, the classes are close.
     """
     judged, leaving = look.judged, look.leaving
     blame = defaultdict[int, float](float)
@@ -343,12 +358,12 @@ def _suspects(look: _Look) -> list[int]:
         for place, other in enumerate(look.nearest(row, int(judged.taken_for[row]), NEIGHBORS)):
             blame[other] += 1 / (1 + place)
         blame[row] += float(judged.rival[row])
-    able = [row for row in blame if unfit[row] and len(leaving.rows[int(leaving.codes[row])]) >= FEWEST]
-    most = max(4, min(TRIED, TRIED_AT_ONCE // len(leaving.labels)))
+    able = [row for row in blame if unfit[row] and len(leaving.rows[int(leaving.codes[row])]) >= LEAST_FOR_HARM]
+    most = max(4, min(MOST_TRIED, TRIED_AT_ONCE // len(leaving.labels)))
     return sorted(able, key=lambda row: (-blame[row], row))[:most]
 
 
-def _outliers(look: _Look) -> Iterator[Suggestion]:
+def _outliers(look: _ReviewData) -> Iterator[Suggestion]:
     leaving = look.leaving
     means = leaving.memory.statistics.means
     total, others = means.sum(axis=0), len(means) - 1
@@ -364,12 +379,12 @@ def _outliers(look: _Look) -> Iterator[Suggestion]:
             yield look.suggestion("outliers", row, float(min(gaps[place], 1.0)), reason, firm=firm)
 
 
-def _duplicates(look: _Look, sha256s: Sequence[str]) -> Iterator[Suggestion]:
-    """Find photos that repeat one learned before, in their class or in another."""
+def _duplicates(look: _ReviewData, sha256s: Sequence[str]) -> Iterator[Suggestion]:
+    """Find photos that repeat an earlier one, in the same class or in another."""
     for row, earlier, likeness in near_pairs(look.leaving.X, sha256s):
         label, of = look.label(row), look.label(earlier)
         what = "the same file as" if sha256s[row] == sha256s[earlier] else "almost identical to"
         where = "it teaches nothing new" if label == of else f"that is in {of!r}: one of them is misplaced"
         reason = f"it is {what} {look.ids[earlier]}; {where}"
-        firm = label == of  # of two classes nobody can tell which has it by mistake
+        firm = label == of  # in two classes: it is not known which one is wrong
         yield look.suggestion("duplicates", row, likeness, reason, beside=look.ids[earlier], firm=firm)

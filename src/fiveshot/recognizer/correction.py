@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from fiveshot.core import ClassStatistics
 from fiveshot.core.labels import python_labels
-from fiveshot.errors import InputError, StorageError, command, some_of
+from fiveshot.errors import InputError, StorageError, command, counted, some_of
 from fiveshot.recognizer._learning import require_backbone, store_photos
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.names import NONE
@@ -35,7 +35,12 @@ from fiveshot.recognizer.store.rows import (
     summary_from_bytes,
     summary_to_bytes,
 )
-from fiveshot.recognizer.store.sightings import drop_erased_sightings, name_only, show_again
+from fiveshot.recognizer.store.sightings import (
+    drop_erased_sightings,
+    erase_sighting_names,
+    name_only,
+    show_again,
+)
 from fiveshot.values import HistoryEntry, PhotoChange
 
 if TYPE_CHECKING:
@@ -43,7 +48,6 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"p?([1-9][0-9]{0,17})")
 NO_PHOTO = "list the ids of a class with: fiveshot show MODEL NAME"
-BEFORE = "before"  # in the history: the value of a setting before it was changed
 BY_HAND = "by hand"  # stored instead of a finding: a user has moved or corrected the photo
 PAST_FORGET = "to undo the change before it, use past_forget=True (--past-forget)"
 
@@ -206,9 +210,42 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
     New photos are learned. Photos of another class are moved. Photos that are already right stay.
     """
     require_backbone(change, made_by)
-    action = "none" if name == NONE else "correct"
-    if name == NONE:
+    return correct_by_name(change, {name: seen})
+
+
+def correct_by_name(change: Change, wanted: Mapping[str, Sequence[PhotoRecord]]) -> PhotoChange:
+    """Do the same for several classes, as one entry of the history."""
+    _refuse_two_names(wanted)
+    if NONE in wanted:
         require_classes(change)
+    lost = defaultdict[StoredClass, list[int]](list)
+    there, learned, gained = list[int](), list[int](), Counter[str]()
+    for name, seen in wanted.items():
+        own, elsewhere, fresh = _places(change, seen, name)
+        ids = list(store_photos(change, name, fresh)) if fresh else []
+        if elsewhere:
+            move_to_class(change, elsewhere, name, begun=change.done[-1].class_id if fresh else None)
+        for row, moving in elsewhere.items():
+            lost[row] += moving
+        moved = [number for moving in elsewhere.values() for number in moving]
+        there += own
+        learned += [*moved, *ids]
+        gained[name] = len(moved) + len(ids)
+    if len(wanted) > 1:
+        _refuse_last(lost, of_base=True)
+    gained.subtract({row.name: len(own) for row, own in lost.items()})
+    counts = {name: _count(change, name) + gained[name] for name in [*(row.name for row in lost), *wanted]}
+    action = "none" if set(wanted) == {NONE} else "correct"
+    if learned:
+        change.record(action)
+    _decide(change, learned)
+    return PhotoChange(action, tuple(map(photo_id, [*there, *learned])), counts)
+
+
+def _places(
+    change: Change, seen: Sequence[PhotoRecord], name: str
+) -> tuple[list[int], dict[StoredClass, list[int]], list[PhotoRecord]]:
+    """Return which photos a class has already, which ones other classes have, and which were not learned."""
     shown = {photo.sha256: photo for photo in seen}
     target, learned = change.before.named.get(name), set[str]()
     elsewhere, there = dict[StoredClass, list[int]](), list[int]()
@@ -219,17 +256,19 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
             there = own
         elif own:
             elsewhere[row] = own
-    fresh = [photo for sha256, photo in shown.items() if sha256 not in learned]
-    ids = list(store_photos(change, name, fresh)) if fresh else []
-    counts = {name: _count(change, name) + len(fresh)}
-    if elsewhere:
-        counts = move_to_class(change, elsewhere, name, begun=change.done[-1].class_id if fresh else None)
-        counts[name] += len(fresh)
-    if fresh or elsewhere:
-        change.record(action)
-    moved = [number for own in elsewhere.values() for number in own]
-    _decide(change, [*moved, *ids])
-    return PhotoChange(action, tuple(photo_id(number) for number in [*there, *moved, *ids]), counts)
+    return there, elsewhere, [photo for sha256, photo in shown.items() if sha256 not in learned]
+
+
+def _refuse_two_names(wanted: Mapping[str, Sequence[PhotoRecord]]) -> None:
+    names = dict[str, str]()
+    for name, seen in wanted.items():
+        for photo in seen:
+            if names.setdefault(photo.sha256, name) != name:
+                raise InputError(
+                    f"{photo.name} is one photo, and cannot be {names[photo.sha256]!r} and {name!r}",
+                    hint="give it one name; nothing was changed",
+                    code="two_names",
+                )
 
 
 def _count(change: Change, name: str) -> int:
@@ -240,7 +279,7 @@ def _count(change: Change, name: str) -> int:
 
 
 def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
-    """Return the numbers in ids such as ``p17``, each once."""
+    """Return the numbers in ids such as ``p17``, each once. A file name that only one photo has stands for it."""
     given = [ids] if isinstance(ids, str) else list(ids)
     if not given:
         raise InputError("no photos were named", hint=NO_PHOTO, code="no_photos")
@@ -269,6 +308,20 @@ def _number(given: object, contents: Contents) -> int:
     match = ID.fullmatch(given.strip().lower()) if isinstance(given, str) else None
     if match is not None:
         return int(match[1])
+    named = [
+        number
+        for row in contents.rows.values()
+        for number, name in zip(row.photos.ids, row.photos.names, strict=True)
+        if name is not None and name == given
+    ]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise InputError(
+            f"{counted(len(named), 'photo')} are called {given!r}: {some_of([photo_id(one) for one in named])}",
+            hint="give ids instead",
+            code="several_photos",
+        )
     if given in contents.base_file:
         raise InputError(
             f"{given!r} is a base class; photos of base classes are not stored, so they cannot be removed",
@@ -276,7 +329,11 @@ def _number(given: object, contents: Contents) -> int:
             code="base_photos",
         )
     hint = f"{NO_PHOTO}; use forget to remove a class" if given in contents else NO_PHOTO
-    raise InputError(f"{given!r:.80} is not the id of a photo, such as p17", hint=hint, code="bad_id")
+    raise InputError(
+        f"{given!r:.80} is neither the id of a photo, such as p17, nor the name of its file",
+        hint=hint,
+        code="bad_id",
+    )
 
 
 def _photos_by_class(
@@ -342,6 +399,7 @@ class NotUndoableError(InputError):
     REASONS: ClassVar[dict[str, tuple[str, str]]] = {
         "forget": ("the class was erased for good", PAST_FORGET),
         "remove": ("the photos were erased for good", PAST_FORGET),
+        "set": ("the names of photos were erased for good", PAST_FORGET),
         "retune": ("the photos' features were recomputed", "go back to an exported copy of the model"),
     }
 
@@ -404,18 +462,23 @@ def rename_all(change: Change, names: Mapping[str, str]) -> None:
     change.record("rename")
 
 
-def set_option(change: Change, name: str, value: float) -> None:
-    """Change an option of the model."""
+def set_options(change: Change, **wanted: float | bool | None) -> None:
+    """Change the options that are not None. ``names=False`` erases the names that were kept."""
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if not given:
+        raise InputError("no setting was given", hint=f"give one of {', '.join(sorted(wanted))}")
     before = change.before.manifest
-    new: dict[str, Any] = {name: value}
-    options = replace(before.options, **new)
+    options = replace(before.options, **given)
     change.manifest = replace(before, options=options)
-    change.record("set", detail={name: getattr(options, name), BEFORE: getattr(before.options, name)})
-
-
-def option_of(entry: HistoryEntry) -> str:
-    """Return the name of the option that a change of the history has set."""
-    return next(name for name in entry.detail if name != BEFORE)
+    change.erases = before.options.names and not options.names
+    if change.erases:
+        change.tables.erase_names()
+        erase_sighting_names(change.connection)
+    detail = {
+        "options": {name: getattr(options, name) for name in given},
+        "before": {name: getattr(before.options, name) for name in given},
+    }
+    change.record("set", undoable=not change.erases, detail=detail)
 
 
 def undo_last(change: Change, *, past_forget: bool, state: int | None) -> HistoryEntry:
@@ -440,7 +503,7 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
         kept = [(photo, entry.detail["finding"]) for photo in entry.detail["photos"]]
         change.connection.executemany("DELETE FROM kept WHERE photo_id = ? AND finding = ?", kept)
     if action == "set":
-        options = replace(change.before.manifest.options, **{option_of(entry): entry.detail[BEFORE]})
+        options = replace(change.before.manifest.options, **entry.detail["before"])
         change.manifest = replace(change.before.manifest, options=options)
     undo = change.record("undo", undoable=False, detail={"undid": seq, "action": action})
     change.connection.execute("UPDATE history SET undone_by = ? WHERE seq = ?", (undo, seq))

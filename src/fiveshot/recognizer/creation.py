@@ -15,8 +15,7 @@ from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, load_embedd
 from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
 from fiveshot.core.scorers import DEFAULT_HEAD, make_scorer
-from fiveshot.data import BadImage, ImageDataset, ImageError, ImageSource, ImageSplit
-from fiveshot.data.sources import content_mark
+from fiveshot.data import BadImage, ImageDataset, ImageError, ImageSource, ImageSplit, content_mark
 from fiveshot.errors import InputError
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import backbone_record
@@ -70,10 +69,10 @@ def make_model(
     head = head or DEFAULT_HEAD
     check_new_model(path, head)
     known, images = _base_given(base)
-    adapted = spec.adapter is not None
     if images is not None and spec.adapter is not None and not len(images.test):
         images = with_unseen(images, spec.adapter)
     embedder = load_embedder(spec)
+    adapted = embedder.network.adapter_hash is not None
     session = BaseSession(head_record(head))
     if known is not None:
         X, y = features_of(known, embedder)
@@ -178,13 +177,13 @@ def extracted(
 
 def features_of(base: FeatureSet, embedder: Embedder) -> tuple[Floats, list[str]]:
     """Return the training features of a set, after checking that this backbone made them."""
-    from fiveshot.features.feature_set import UNKNOWN, readout_in_words
+    from fiveshot.features import UNRECORDED, readout_in_words
 
     made, own = base.provenance, embedder.identity()
     found = {"weights_hash": made.weights_hash, "adapter_hash": made.adapter}
     wanted = {key: own[key] for key in found}
     found["readout"], wanted["readout"] = made.readout, readout_in_words(**own["readout"])
-    if made.precision != UNKNOWN:  # as in files of other programs
+    if made.precision != UNRECORDED:  # as in files of other programs
         found["precision"], wanted["precision"] = made.precision, own["precision"]
     for key in own["preprocessing"].keys() & made.preprocessing.keys():
         found[key], wanted[key] = made.preprocessing[key], own["preprocessing"][key]

@@ -22,9 +22,16 @@ def photo_infos(snapshot: Snapshot, row: StoredClass, facts: Iterable[PhotoFacts
     scores = {} if row.name == NONE else _left_out_scores(snapshot, row)
     return [
         PhotoInfo(
-            photo_id(number), row.name, added, sha256, *scores.get(number, (None, None)), bool(small), bool(whole)
+            photo_id(number),
+            row.name,
+            added,
+            sha256,
+            *scores.get(number, (None, None)),
+            bool(small),
+            bool(whole),
+            name,
         )
-        for number, added, sha256, small, whole in facts
+        for number, added, sha256, small, whole, name in facts
     ]
 
 
@@ -73,6 +80,7 @@ def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -
         head=manifest.head.name,
         keep_photos=manifest.options.keep_photos,
         thumbnails=manifest.options.thumbnails,
+        names=manifest.options.names,
         false_rejection=manifest.options.false_rejection,
         wrong_answers=manifest.options.wrong_answers,
         rejection=thresholds_note(contents),

@@ -31,7 +31,7 @@ NAMED = 3  # photos that are named, and that have a sentence each
 _MISPLACED = "one of the two classes has it by mistake: remove it there, or move it"
 _ALL_MISPLACED = "one of the two classes has them by mistake: remove them there, or move them"
 NUMBERS = 64  # of a photo: unlike photos differ in them, so that few are compared in all their features,
-FIRST = 16  # and most in the first of them
+MOST_IN_FIRST = 16  # and most in the first of them
 SLACK = 1e-4  # more than rounding adds to a squared distance
 COMPARED = 1024  # photos compared at a time with all others
 
@@ -249,7 +249,7 @@ class DuplicateIndex:
         self._ids = np.empty(0, np.int64)  # with room for more photos,
         self._numbers = np.empty((0, NUMBERS), np.float32)  # which are as many as are known
         # The first of them, a row each, and a row of their squared lengths: that is how they are compared fastest.
-        self._first = np.empty((FIRST + 1, 0), np.float32)
+        self._first = np.empty((MOST_IN_FIRST + 1, 0), np.float32)
 
     def follow(self, contents: Contents) -> None:
         """Take up the photos that have come since."""
@@ -267,7 +267,7 @@ class DuplicateIndex:
         """Return the photos that may show the same as each row of features of length one, by number."""
         n = len(self._known)
         own = rows @ _directions(rows.shape[1])
-        some = np.flatnonzero(_near(self._first[:, :n], own[:, :FIRST]).any(axis=0))
+        some = np.flatnonzero(_near(self._first[:, :n], own[:, :MOST_IN_FIRST]).any(axis=0))
         found: list[list[int]] = [[] for _ in rows]
         for row, place in np.argwhere(_near(_with_squares(self._numbers[some]).T, own)).tolist():
             found[row].append(int(self._ids[some[place]]))
@@ -279,10 +279,12 @@ class DuplicateIndex:
             room = max(n + more, 2 * n, 64) - n
             self._ids = np.concatenate([self._ids[:n], np.empty(room, np.int64)])
             self._numbers = np.concatenate([self._numbers[:n], np.empty((room, NUMBERS), np.float32)])
-            self._first = np.concatenate([self._first[:, :n], np.empty((FIRST + 1, room), np.float32)], axis=1)
+            self._first = np.concatenate(
+                [self._first[:, :n], np.empty((MOST_IN_FIRST + 1, room), np.float32)], axis=1
+            )
         self._ids[n : n + more] = ids
         self._numbers[n : n + more] = unit_rows(features) @ _directions(features.shape[1])
-        self._first[:, n : n + more] = _with_squares(self._numbers[n : n + more, :FIRST]).T
+        self._first[:, n : n + more] = _with_squares(self._numbers[n : n + more, :MOST_IN_FIRST]).T
         self._known.update(ids)
 
 
@@ -306,8 +308,8 @@ class StoredPhotos:
 
     def _same_file(self, photo: PhotoRecord) -> Twin | None:
         query = (
-            "SELECT name FROM photos JOIN classes ON classes.id = class_id "
-            "WHERE sha256 = ? AND name != ? ORDER BY name LIMIT 1"
+            "SELECT classes.name FROM photos JOIN classes ON classes.id = class_id "
+            "WHERE sha256 = ? AND classes.name != ? ORDER BY classes.name LIMIT 1"
         )
         found = self._connection.execute(query, (photo.sha256, NONE)).fetchone()
         return None if found is None else Twin(found[0], same_file=True)

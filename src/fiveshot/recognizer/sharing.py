@@ -18,8 +18,13 @@ from fiveshot.recognizer.store.contents import read_contents
 from fiveshot.storage import FilePath
 
 
-def export_onnx(model: Recognizer, file: FilePath, *, overwrite: bool = False) -> Path:
-    """Write backbone, classes and thresholds as an ONNX graph, and a JSON file next to it.
+def export_onnx(
+    model: Recognizer, file: FilePath, *, all_views: bool = False, overwrite: bool = False
+) -> tuple[Path, Path, Path]:
+    """Write backbone, classes and thresholds as an ONNX graph, with a JSON file and ``labels.txt`` next to it.
+
+    The graph takes RGB images from 0 to 1, (n, 3, size, size), and gives probabilities. By default it sees one
+    view of a photo, the center crop, also if the model sees more.
 
     Parameters
     ----------
@@ -27,13 +32,16 @@ def export_onnx(model: Recognizer, file: FilePath, *, overwrite: bool = False) -
         The model.
     file : str or path
         The file of the graph; its name ends in ``.onnx``.
+    all_views : bool
+        Whether the graph takes all views that the model sees, (n, views, 3, size, size), and normalized.
     overwrite : bool
         Whether to replace files that are not an earlier export.
 
     Returns
     -------
-    Path
-        The JSON file, which describes how to prepare photos and how to read the answers.
+    tuple of Path
+        The graph; the JSON file, which describes how to prepare photos and how to read the answers; and the names
+        of the classes, one in each line.
 
     Raises
     ------
@@ -63,6 +71,7 @@ def export_onnx(model: Recognizer, file: FilePath, *, overwrite: bool = False) -
         file,
         rejection=snapshot.rejection,
         strangers=snapshot.strangers,
+        all_views=all_views,
         overwrite=overwrite,
     )
 

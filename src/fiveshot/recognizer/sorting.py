@@ -1,8 +1,8 @@
-"""Photos without labels: what a model knows of them, the others in groups, and which to name first.
+"""Sort photos without labels: recognize known classes, group the rest, and choose what to ask first.
 
-Groups come from Ward's agglomerative clustering of vectors that were drawn towards their neighbors. How many there
-are follows from how near the neighborhood of a photo is: two groups are one if their means are nearer than a part
-of that.
+Groups come from Ward's agglomerative clustering, after each vector has been moved toward its neighbors. The number
+of groups is not given: two groups are joined if their means are closer than a fixed part of the usual distance
+between a photo and its neighbors.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from fiveshot.recognizer.store.rows import Floats
 from fiveshot.storage import FilePath
 from fiveshot.values import BadImage, KnownPhoto, PhotoGroup, Question, Sorting
 
-DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
-LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
-# Distance of the means of two groups below which they are one, as a part of the distance to the neighbor of this
-# number, and the power of the mean size of groups that it grows with. Chosen on training photos of half of the
-# classes of CUB-200, as they are and with their means drawn together, in favor of pure groups: two groups can have
-# one name, but one group of two things teaches what is wrong.
+# Neighbors that a vector is moved toward, how often, and the power of their cosines.
+MOVED_TOWARD, MOVES, COSINE_POWER = 5, 2, 3
+LINKED = 10  # neighbors that a photo may be grouped with; so memory grows linearly with the photos
+# Two groups are joined below this distance of their means. It is a part of the distance to the neighbor with this
+# rank, and grows with this power of the mean group size. Chosen on training photos of half of the classes of
+# CUB-200, as they are and with their means moved together. Pure groups are preferred: two groups can get the same
+# name, but a group of two things teaches something wrong.
 APART, AROUND, LARGER = 0.3, 30, 0.075
-FINE = 0.7  # of that distance, for what is asked about together
-LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo say nothing of how alike photos of a thing are
+FINE = 0.7  # part of that distance, for photos of one question
+LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo do not show how alike photos of a thing are
 LEAST_AROUND = 0.5  # the same of the neighborhood
-COMPANIONS = 19  # photos that are asked about with one
-STRANGE = 0.1  # of the learned photos, those that are unlike the others of their class
-ASKED = 0.1  # doubt from which on a known photo is worth a question
+COMPANIONS = 19  # photos shown in one question
+LEAST_ALIKE = 0.1  # part of the learned photos that are least like the others of their class
+ASKED = 0.1  # known photos with more doubt are asked about
 COMPARED = 1024  # photos compared at a time
 
 Rows = NDArray[np.intp]
@@ -56,25 +57,25 @@ def place_sorted(
     sorting : Sorting
         What ``sort_photos`` returned.
     folder : str or path
-        Where the folders are; unknown photos go to ``_unknown/g3`` below it.
+        The folder for the results; unknown photos go to ``_unknown/g3`` and so on.
     way : {"copy", "link", "move"}
         What happens to the photos.
     names : mapping of str to str, optional
-        Names of groups, questions or photos, as they are learned: they go to the folder of that class.
+        Class names for groups, questions or photos; they go to the folder of that class.
     dry_run : bool
         Whether to change nothing, and only say what would be done.
 
     Returns
     -------
     Placed
-        How many photos went to each folder, and which could not be placed.
+        The number of photos in each folder, and the photos that could not be placed.
 
     Raises
     ------
     InputError
-        When nothing of this name was sorted.
+        If ``names`` has an unknown group, question or photo.
     StorageError
-        When the folder cannot be written to; what was placed before is in its journal.
+        If the folder cannot be written to. Its journal lists the photos placed before.
 
     Examples
     --------
@@ -98,16 +99,16 @@ def place_sorted(
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """The space in which photos are compared: in it, photos of a class differ alike in all directions.
+    """The space in which photos are compared: there, the photos of a class vary equally in all directions.
 
-    Where a model has learned nothing of that, it is the space of the features.
+    For a model that has not learned such a space, it is the space of the features.
     """
 
     head: Scorer | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Metric:
-        """Return the metric of the head of a model."""
+        """Return the metric of a head."""
         return cls(snapshot.head if len(snapshot.memory.labels) else None)
 
     def __call__(self, X: Floats) -> Floats:
@@ -125,9 +126,9 @@ def sort_rows(
     numbers: Sequence[int] | None = None,
     bad: Sequence[BadImage] = (),
 ) -> Sorting:
-    """Sort features by what a model knows, and group the rest; a model without any class groups all.
+    """Recognize the features of known classes and group the rest; a model without classes groups all.
 
-    ``numbers`` are what the rows are called, where that is not their places.
+    ``numbers`` are numbers for the rows, if their positions are not used.
     """
     metric = Metric.of(snapshot)
     V = metric(X)
@@ -137,6 +138,12 @@ def sort_rows(
     queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses)
     found = Sorting(tuple(photos), tuple(known), groups, queue, tuple(bad), snapshot.state)
     return found if numbers is None else _renumbered(found, numbers)
+
+
+def known_labels(snapshot: Snapshot, X: Floats) -> list[str | None]:
+    """Return the class that each row shows, as sorting sees it; None for what is unknown."""
+    known = {one.photo: one.label for one in _recognized(snapshot, X)[0]}
+    return [known.get(row) for row in range(len(X))]
 
 
 def _renumbered(found: Sorting, numbers: Sequence[int]) -> Sorting:
@@ -156,7 +163,7 @@ def _renumbered(found: Sorting, numbers: Sequence[int]) -> Sorting:
 
 
 def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArray[np.float64], list[str | None]]:
-    """Return photos of known classes, and for every photo the doubt which class it is and the likeliest one."""
+    """Return which photos are known, and the doubt and the most probable class of every photo."""
     doubt, guesses = np.ones(len(X)), list[str | None]([None] * len(X))
     if not len(snapshot.memory.labels):
         return [], doubt, guesses
@@ -170,15 +177,15 @@ def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArra
             if one.unknown or (limit is not None and _likeness(snapshot, X[row], best.label) < limit):
                 continue
             chances = [each.probability for each in one.candidates if each.probability is not None]
-            doubt[row] = 1 - (chances[0] - chances[1]) if chances else 0.0  # between the two likeliest
+            doubt[row] = 1 - (chances[0] - chances[1]) if chances else 0.0  # between the two most probable classes
             known.append(KnownPhoto(row, best.label, best.probability))
     return sorted(known, key=lambda one: (-(one.probability or 0.0), one.photo)), doubt, guesses
 
 
 def _limits(snapshot: Snapshot) -> float | None:
-    """Return how alike a photo must be to one of its class where a model has no thresholds of rejection yet.
+    """Return how similar a photo must be to one of its class, for a model that has no rejection thresholds yet.
 
-    That is as alike as nine in ten learned photos are to another one of their class: some may be misplaced.
+    Nine in ten learned photos are that similar to another photo of their class; the others may be misplaced.
     """
     if snapshot.rejection.counts:
         return None
@@ -187,19 +194,19 @@ def _limits(snapshot: Snapshot) -> float | None:
         unit = unit_rows(one.features)
         likeness = unit @ unit.T - 2 * np.eye(len(unit), dtype=np.float32)
         alike += likeness.max(axis=1).tolist() if len(unit) > 1 else []
-    return float(np.quantile(alike, STRANGE)) if alike else 1 - LEAST_DISTANCE**2 / 2
+    return float(np.quantile(alike, LEAST_ALIKE)) if alike else 1 - LEAST_DISTANCE**2 / 2
 
 
 def _likeness(snapshot: Snapshot, x: Floats, label: str) -> float:
-    """Return how alike a photo is to the most alike one of a class."""
+    """Return the similarity of a photo to the most similar one of a class."""
     row = snapshot.contents.by_name.get(label)
     if row is None or row.base:
-        return 1.0  # of the photos of a base nothing is known
+        return 1.0  # photos of base classes are not stored
     return float((unit_rows(row.features) @ unit_rows(x[None])[0]).max())
 
 
 def _unlike(snapshot: Snapshot, V: Floats, metric: Metric) -> NDArray[np.float64]:
-    """Return how unlike each photo is to the most alike learned one, from 0 to 1."""
+    """Return the distance of each photo from the most similar learned one, from 0 to 1."""
     learned = snapshot.contents.photos.features
     if not len(learned):
         return np.ones(len(V))
@@ -224,7 +231,7 @@ def _queue(
     unlike: NDArray[np.float64],
     guesses: Sequence[str | None],
 ) -> tuple[Question, ...]:
-    """Return what to ask first: small groups of photos in doubt that are unlike what is known, by their sum."""
+    """Return the questions: small groups of photos, ordered by doubt plus distance from what was learned."""
     rows = np.flatnonzero(doubt > ASKED)
     found = []
     for members in _members(group_rows(V[rows], fine=FINE)):
@@ -246,7 +253,7 @@ def _by_typical(V: Floats) -> Rows:
 
 
 def group_rows(V: Floats, *, fine: float = 1.0) -> Rows:
-    """Return the group of each row of vectors of length one; how many there are follows from the rows.
+    """Return the group of each row of unit vectors; the number of groups follows from the rows.
 
     A smaller ``fine`` gives smaller groups.
 
@@ -260,18 +267,18 @@ def group_rows(V: Floats, *, fine: float = 1.0) -> Rows:
     farthest = neighbors(V, AROUND)[1][:, -1]
     around = max(float(np.median(np.sqrt(np.maximum(2 - 2 * farthest, 0)))), LEAST_AROUND)
     drawn = V
-    for _ in range(TURNS):
+    for _ in range(MOVES):
         drawn = _drawn_together(drawn)
     merges, heights = _ward(drawn)
     size = n / (n - np.arange(len(heights)))  # mean size of the groups before each merge
     limit = fine * APART * around * size**LARGER
-    # h² = 2 a b / (a + b) · ‖μₐ − μ_b‖² for groups of a and b rows: h = √m · ‖μₐ − μ_b‖ for two of m.
+    # h² = 2 a b / (a + b) · ‖μₐ − μ_b‖² for groups of a and b rows; so h = √m · ‖μₐ − μ_b‖ for two groups of m.
     over = np.flatnonzero(np.maximum.accumulate(heights) >= limit * np.sqrt(size))
     return _after(merges, int(over[0]) if len(over) else len(merges), n)
 
 
 def neighbors(V: Floats, count: int) -> tuple[Rows, Floats]:
-    """Return the most alike other rows of each row and their cosines, (n, count) both."""
+    """Return the most similar other rows of each row and their cosines, both (n, count)."""
     n = len(V)
     count = min(count, n - 1)
     places, likeness = np.empty((n, count), np.intp), np.empty((n, count), np.float32)
@@ -288,16 +295,16 @@ def neighbors(V: Floats, count: int) -> tuple[Rows, Floats]:
 
 
 def _drawn_together(V: Floats) -> Floats:
-    places, likeness = neighbors(V, DRAWN - 1)
+    places, likeness = neighbors(V, MOVED_TOWARD - 1)
     total = V.copy()
     for place in range(places.shape[1]):
-        total += np.maximum(likeness[:, place, None], 0) ** SHARPNESS * V[places[:, place]]
+        total += np.maximum(likeness[:, place, None], 0) ** COSINE_POWER * V[places[:, place]]
     drawn: Floats = unit_rows(total)
     return drawn
 
 
 def _ward(V: Floats) -> tuple[Rows, NDArray[np.float64]]:
-    """Return the merges of Ward's clustering in order, each with its height; only neighbors merge."""
+    """Return the merges of Ward's clustering in order, with their heights; only neighbors are merged."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
     from sklearn.cluster import ward_tree
@@ -307,7 +314,9 @@ def _ward(V: Floats) -> tuple[Rows, NDArray[np.float64]]:
     ends = [np.repeat(np.arange(n), places.shape[1]), places.ravel()]
     graph = coo_matrix((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(n, n))
     _, parts = connected_components(graph, directed=False)
-    first = np.unique(parts, return_index=True)[1]  # one row of each part, linked to the next and to the nearest
+    first = np.unique(parts, return_index=True)[
+        1
+    ]  # link one row of each part to the next part and to the nearest row
     if len(first) > 1:
         nearest = first[neighbors(V[first], 1)[0][:, 0]]
         more = [np.concatenate([first[:-1], first]), np.concatenate([first[1:], nearest])]
@@ -320,11 +329,11 @@ def _ward(V: Floats) -> tuple[Rows, NDArray[np.float64]]:
 
 
 def _after(merges: Rows, count: int, n: int) -> Rows:
-    """Return the groups after so many merges, numbered by their first rows."""
+    """Return the groups after ``count`` merges, numbered by their first rows."""
     parent = np.arange(n + count)
     for number in range(count):
         parent[merges[number]] = n + number
-    for number in range(n + count - 1, -1, -1):  # a merge has a higher number than what it merges
+    for number in range(n + count - 1, -1, -1):  # a merge has a higher number than its two parts
         parent[number] = parent[parent[number]]
     _, first, labels = np.unique(parent[:n], return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.intp)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from fiveshot.backbones import Embedder
 from fiveshot.data import BadImage, ImageError, Photo
 from fiveshot.errors import InputError, StorageError, counted
-from fiveshot.features.job import default_cache_folder
+from fiveshot.features import default_cache_folder
 from fiveshot.recognizer._learning import checked_features, learn_classes, records_to_store
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import records_or_bad

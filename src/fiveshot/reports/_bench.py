@@ -11,7 +11,7 @@ import numpy as np
 from fiveshot.backbones import PAPER_BACKBONE
 from fiveshot.benchmark import ALPHA, Protocol, RunRecord, SessionImages, Summary, paper_methods, paper_result
 from fiveshot.errors import InputError, counted
-from fiveshot.features.feature_set import UNKNOWN
+from fiveshot.features import UNRECORDED
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, experiments, method_label
 
@@ -88,6 +88,7 @@ def bench_table(
         *alpha_notes(summaries, protocol.dataset),
         *setting_notes(given or {}),
         *backbone_notes(provenance, paper=any(r.block for r in rows)),
+        *version_notes(summaries),
     )
     return Table(f"{protocol.name}: {described(protocol)}", columns, tuple(rows), notes)
 
@@ -179,7 +180,11 @@ def ablation_table(
         *(Column(name, percent=True, decimals=2, marked=1) for name in ("mean A_HM", "A_last", "A_inc")),
     )
     summaries = [summary for points in series.values() for _, summary in points]
-    notes = (*reading_notes(summaries, ()), *backbone_notes(provenance, paper=False))
+    notes = (
+        *reading_notes(summaries, ()),
+        *backbone_notes(provenance, paper=False),
+        *version_notes(summaries),
+    )
     return Table(title, columns, tuple(rows), notes)
 
 
@@ -240,13 +245,27 @@ def image_notes(images: Sequence[SessionImages], protocol: Protocol) -> tuple[st
     return (note, *(listed if protocol.shot_draw == "listed" else ()))
 
 
+def version_notes(summaries: Sequence[Summary]) -> tuple[str, ...]:
+    """Return a note on the versions of fiveshot that made the runs.
+
+    >>> from dataclasses import replace
+    >>> from fiveshot.benchmark import get_protocol, run, summarize_runs
+    >>> from fiveshot.features import embedded_features
+    >>> summary = summarize_runs([run(get_protocol("cub200/big"), embedded_features(), "ncm")])
+    >>> version_notes([replace(summary, versions=("0.2.0",)), replace(summary, versions=("0.1.0",))])
+    ('Made by fiveshot 0.1.0 and 0.2.0.',)
+    """
+    found = sorted({version for summary in summaries for version in summary.versions})
+    return (f"Made by fiveshot {' and '.join(found)}.",) if found else ()
+
+
 def seed_words(summaries: Sequence[Summary]) -> str:
     """Return the number of seeds in words."""
     seeds = sorted({len(summary.seeds) for summary in summaries})
     return "one seed" if seeds == [1] else f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
 
 
-TOGETHER = (
+TRANSDUCTION_NOTE = (
     "Transduction: methods that have 'together' see all test images of a session at once, without labels; do not "
     "compare them with methods that look at each alone."
 )
@@ -262,7 +281,7 @@ def setting_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
     """
     shown = ", ".join(f"{name} = {value}" for name, value in given.items())
     notes = [f"Set for the methods that have it: {shown}."] if given else []
-    return (*notes, TOGETHER) if given.get("together") else tuple(notes)
+    return (*notes, TRANSDUCTION_NOTE) if given.get("together") else tuple(notes)
 
 
 def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:
@@ -278,9 +297,9 @@ def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:
 
 def backbone_notes(provenance: Mapping[str, Any] | None, *, paper: bool) -> tuple[str, ...]:
     """Return notes on the backbone of the features and, with the paper's results, on the paper's backbone."""
-    backbone = str((provenance or {}).get("backbone", UNKNOWN))
+    backbone = str((provenance or {}).get("backbone", UNRECORDED))
     adapter = (provenance or {}).get("adapter")
-    if backbone == UNKNOWN:
+    if backbone == UNRECORDED:
         ours = "The backbone of these features is not recorded."
     else:
         state = f"with the adapter {str(adapter)[:8]}" if adapter else "without an adapter"

@@ -13,18 +13,19 @@ from fiveshot.benchmark import (
     MEASURES,
     RESAMPLED,
     Comparison,
+    OverallFigures,
     PublishedFigures,
     RunRecord,
     compare_runs,
 )
 from fiveshot.errors import InputError
-from fiveshot.metrics import PairedDifference, mean_std
-from fiveshot.metrics.paired import hierarchical_interval, holm_corrected, resampled_interval
+from fiveshot.metrics import PairedDifference, hierarchical_interval, holm_corrected, mean_std, resampled_interval
+from fiveshot.reports._bench import version_notes
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Experiment, Variant, experiments
 
 LEADING = "mean A_HM"  # the measure that heads are ranked and paired by
-SURE = (LEADING, "A_last")  # measures with an interval for each head
+WITH_INTERVAL = (LEADING, "A_last")  # measures with an interval for each head
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +194,7 @@ def further_table(experiment: Experiment) -> Table:
     for variant in variants:
         paired = _paired(behind.get(variant.label), leads=variant is leader) if several else ()
         rows.append(Row(_cells(variant, paired)))
-    sure = [f"{name}, 95 %" for name in SURE]
+    sure = [f"{name}, 95 %" for name in WITH_INTERVAL]
     columns = [
         Column("method"),
         *(Column(name, "sure:") for name in (*sure, *([f"less {leader.label}'s", "p"] if several else []))),
@@ -253,11 +254,21 @@ def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
         for method, known in published.accuracy.items():
             cells = (*map(Number, known), Number(sum(known) / len(known)), Number(known[0] - known[-1]))
             rows.append(Row((method, *cells), block))
+        rows += [Row((method, *_overall_cells(known, last)), block) for method, known in published.overall.items()]
         ours = experiment.provenance.get("backbone", "an unknown backbone")
         theirs = published.backbone or "a backbone that the file does not say"
-        notes = (f"Same classes, images and shots; features of {ours} here, of {theirs} there.",)
+        notes: tuple[str, ...] = (f"Same classes, images and shots; features of {ours} here, of {theirs} there.",)
+        notes += (f"The figures of {published.source}: {published.origin}.",) if published.origin else ()
     title = f"{experiment.protocol.name}: accuracy in % after each session, against {published.source}"
     return Table(title, tuple(columns), tuple(rows), notes)
+
+
+def _overall_cells(known: OverallFigures, last: int) -> tuple[Cell, ...]:
+    """Return the cells of a method without figures for each session: base, last, average and drop, if known."""
+    base, end, average = (None if x is None else Number(x) for x in (known.base, known.last, known.average))
+    after = (base, *[None] * (last - 1), end) if last else (base or end,)
+    drop = None if known.base is None or known.last is None else Number(known.base - known.last)
+    return (*after, average, drop)
 
 
 def interval_words(difference: PairedDifference) -> tuple[str, str, str]:
@@ -301,6 +312,7 @@ def _table(pair: PairedVariants) -> Table:
         notes.append("p (Holm): corrected for the comparisons of this measure in this command.")
     if found.left_out:
         notes.append(f"Left out, because only one side has them: seeds {', '.join(map(str, found.left_out))}.")
+    notes += version_notes([one.summary, other.summary])
     return Table(f"{pair.protocol}: {one.label} less {other.label}", columns, tuple(rows), tuple(notes))
 
 
@@ -377,7 +389,7 @@ def _cells(variant: Variant, paired: tuple[str, ...]) -> tuple[Cell, ...]:
         Number.of(calibration[0]) if calibration else None,
         Number(mean_std(spread.mean for spread in calibration).mean) if calibration else None,
     )
-    return (variant.label, *(_interval(variant, name) for name in SURE), *paired, *shown)
+    return (variant.label, *(_interval(variant, name) for name in WITH_INTERVAL), *paired, *shown)
 
 
 def _paired(behind: PairedDifference | None, *, leads: bool) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from fiveshot.benchmark import (
     sweep,
 )
 from fiveshot.core.scorers import Flavor
-from fiveshot.data.registry import dataset_spec
+from fiveshot.data import dataset_spec
 from fiveshot.reports._bench import ablation_table, described
 from fiveshot.reports._formats import write_table
 from fiveshot.reports._paper_tables import (

@@ -31,11 +31,18 @@ from fiveshot.benchmark import (
     summarize_runs,
 )
 from fiveshot.core.scorers import RECIPES
-from fiveshot.data.registry import dataset_spec
+from fiveshot.data import dataset_spec
 from fiveshot.features import FeatureSet
-from fiveshot.metrics import mean_interval, mean_std
-from fiveshot.metrics.paired import RESAMPLES, resampled_interval
-from fiveshot.reports._bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, image_notes, seed_words
+from fiveshot.metrics import RESAMPLES, mean_interval, mean_std, resampled_interval
+from fiveshot.reports._bench import (
+    PAPER_BLOCK,
+    alpha_notes,
+    backbone_notes,
+    described,
+    image_notes,
+    seed_words,
+    version_notes,
+)
 from fiveshot.reports._comparison import LEADING
 from fiveshot.reports._formats import write_text
 from fiveshot.reports._paper_figures import SimilarityPoints, similarity_points
@@ -116,6 +123,7 @@ def main_table(target: str, measured: Sequence[Measured]) -> Table:
         notes += [f"{one.protocol.name}: {note}" for note in images]
     notes += [note for one in measured for note in alpha_notes(one.summaries, one.protocol.dataset)]
     notes += dict.fromkeys(note for one in measured for note in _backbone_notes(one))
+    notes += version_notes([summary for one in measured for summary in one.summaries])
     return Table(f"Table {target[-1]}", tuple(columns), tuple(rows), tuple(notes))
 
 
@@ -182,7 +190,7 @@ def _notes(measured: Measured) -> tuple[str, ...]:
     ]
     if protocol.name != ABLATION_PROTOCOL:
         notes.append(f"The paper ablates on {ABLATION_PROTOCOL}, whose features are not there or not asked for.")
-    return (*notes, *_backbone_notes(measured))
+    return (*notes, *_backbone_notes(measured), *version_notes(summaries))
 
 
 def _backbone_notes(measured: Measured) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from fiveshot.metrics import Spread, mean_std
 from fiveshot.reports._styles import STYLES
 
 MOST_DRAWN = 8
-LAST = 1 << 30
+AFTER_ALL = 1 << 30
 # Answers about images of base and of new classes: right, another class of the same kind, one of the other kind.
 ANSWERS = {
     "base": ("base_right", "base_to_base", "base_to_new"),
@@ -210,7 +210,7 @@ def _identity(record: RunRecord) -> dict[str, Any]:
 
 def _rank(record: RunRecord) -> tuple[int, str, str]:
     """Sort the paper's methods as in its tables, and others after them by name."""
-    place = list(RECIPES).index(record.method) if record.method in STYLES else LAST
+    place = list(RECIPES).index(record.method) if record.method in STYLES else AFTER_ALL
     return place, record.method, _key(_identity(record))
 
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about finished runs, the mistakes of an evaluation, or a second look.
+"""One self-contained HTML page about finished runs.
 
 This module collects the data, and the templates next to it format them. They escape every text, so that the name
 of a class or a folder cannot become markup. A page needs no network and no other file.
@@ -6,20 +6,15 @@ of a class or a folder cannot become markup. A page needs no network and no othe
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fiveshot import __version__
-from fiveshot.backbones import Preprocessing
 from fiveshot.benchmark import RunRecord, find_runs
-from fiveshot.data import Photo
-from fiveshot.errors import command, counted
-from fiveshot.features import Keep, Seen, decode_photos
+from fiveshot.errors import counted
 from fiveshot.loggers import flat
-from fiveshot.recognizer import Evaluation
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
 from fiveshot.reports._drawings import (
@@ -38,14 +33,12 @@ from fiveshot.reports._formats import write_text
 from fiveshot.reports._table import Column, Number, Row, Table, header_groups, marks, shown
 from fiveshot.reports._variants import ANSWERS, Experiment, experiments, representatives
 from fiveshot.storage import FilePath
-from fiveshot.values import FOUND, Review
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 # Marks that reverse the direction of text: in a name they would reverse the rest of the sentence. They are shown.
-TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-MOST = 1000  # photos on the page
+DIRECTION_MARKS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 def write_report(folder: FilePath, out: FilePath) -> Path:
@@ -93,7 +86,7 @@ def report_page(records: Sequence[RunRecord]) -> str:
         _section(experiment, title, number)
         for number, (experiment, title) in enumerate(zip(found, experiment_titles(found), strict=True), 1)
     ]
-    return _filled(
+    return filled(
         "page.html",
         names=list(dict.fromkeys(experiment.protocol.name for experiment in found)),
         lead=f"{counted(runs, 'run')}, {'seed' if len(seeds) == 1 else 'seeds'} {_words(seeds)}.",
@@ -101,9 +94,9 @@ def report_page(records: Sequence[RunRecord]) -> str:
     )
 
 
-def _filled(template: str, **values: Any) -> str:
+def filled(template: str, **values: Any) -> str:
     """Fill a template with these values."""
-    return templates().get_template(template).render(version=__version__, **values).translate(TURNING)
+    return templates().get_template(template).render(version=__version__, **values).translate(DIRECTION_MARKS)
 
 
 @cache
@@ -269,155 +262,3 @@ def _adapter(digest: object) -> str:
 def _number(value: float) -> str:
     # Two decimals of a drawing's unit are finer than any screen.
     return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def write_mistakes(
-    out: FilePath, measured: Evaluation, photos: Iterable[Photo], learned: Callable[[str], bytes | None]
-) -> Path:
-    """Write one page with every wrongly recognized photo next to the most similar learned photo.
-
-    Parameters
-    ----------
-    out : path
-        The page.
-    measured : Evaluation
-        What was measured.
-    photos : iterable of Photo
-        The photos that it was measured on.
-    learned : callable
-        Returns the small copy of a learned photo by its id, or None.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    StorageError
-        If the page cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from fiveshot.recognizer import Evaluation
-    >>> measured = Evaluation(3, 0, 1.0, 1.0, 0.0, None, None, 0.0, (), ())
-    >>> page = write_mistakes(Path(tempfile.mkdtemp()) / "mistakes.html", measured, [], lambda id: None)
-    >>> "No photo was answered wrongly" in page.read_text(encoding="utf-8")
-    True
-    """
-    by_name = {photo.name: photo for photo in photos}
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for one in measured.wrong[:MOST]:
-        unknown = one.shown_as is None
-        caption = f"{one.name}, most like {one.most_like}" if unknown else one.name
-        figures = [(_data(_small(by_name.get(one.photo))), caption)]
-        for near in one.why:
-            caption = f"{near.id} of {near.label}, likeness {near.likeness:.2f}"
-            figures.append((_data(learned(near.id)), caption))
-        title = f"{one.name}, {'called unknown' if unknown else f'shown as {one.shown_as}'}"
-        groups.setdefault(title, []).append({"figures": figures, "texts": [one.photo]})
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
-    return _write_pictures(out, "Mistakes", _lead(measured), ordered, max(0, len(measured.wrong) - MOST))
-
-
-def _lead(measured: Evaluation) -> str:
-    total = measured.photos + measured.unknown_photos
-    if not measured.wrong:
-        return f"No photo was answered wrongly, of {counted(total, 'photo')}."
-    return f"{counted(len(measured.wrong), 'photo')} of {total:,} answered wrongly."
-
-
-def write_review(
-    out: FilePath, review: Review, learned: Callable[[str], bytes | None], *, model: FilePath
-) -> Path:
-    """Write one page with the photos that a second look found, each with commands to correct or keep it.
-
-    Parameters
-    ----------
-    out : path
-        The page.
-    review : Review
-        What was found.
-    learned : callable
-        Returns the small copy of a learned photo by its id, or None.
-    model : path
-        The model, as the commands name it.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    StorageError
-        If the page cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from fiveshot.values import FOUND, Review
-    >>> found = Review(3, 1.0, 20, (), (), (), ())
-    >>> page = write_review(Path(tempfile.mkdtemp()) / "review.html", found, lambda id: None, model="birds")
-    >>> "nothing to look at again" in page.read_text(encoding="utf-8")
-    True
-    """
-    name = Path(model)
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for one in review.suggestions[:MOST]:
-        action = command("remove", name, one.photo)
-        if one.to:
-            action = command("move", name, one.photo, "--to", one.to)
-        keep = command("review", name, "--keep", one.photo)
-        texts = [one.reason, f"{'' if one.firm else 'look at this, perhaps: '}{action}", f"or: {keep}"]
-        entry = {"figures": _pair(one.photo, f"of {one.label}", one.beside, one.to, learned), "texts": texts}
-        groups.setdefault(f"They {FOUND[one.kind]}", []).append(entry)
-    for pair in review.pairs:
-        first, second = pair.classes
-        title = f"Confused: {first} and {second}"
-        texts = [pair.advice, command("move", name, "--all-of", first, "--to", second)] if pair.alike else []
-        for photo in pair.photos:
-            caption = f"of {photo.label}, taken for {photo.taken_for}"
-            figures = _pair(photo.photo, caption, photo.beside, photo.taken_for, learned)
-            groups.setdefault(title, []).append({"figures": figures, "texts": texts})
-            texts = []  # said once
-    found = f"{counted(len(review.suggestions), 'photo')} to decide about."
-    lead = found if groups else "There is nothing to look at again."
-    if review.accuracy is not None:
-        share = f"{100 * review.accuracy:.1f} % of {counted(review.judged, 'photo')}"
-        lead = f"{share} are recognized when they are left out. {lead}"
-    return _write_pictures(out, "A second look", lead, groups.items(), max(0, len(review.suggestions) - MOST))
-
-
-def _pair(
-    photo: str, caption: str, beside: str | None, of: str | None, learned: Callable[[str], bytes | None]
-) -> list[tuple[str | None, str]]:
-    """Return a learned photo, and the photo to compare it with."""
-    figures = [(_data(learned(photo)), f"{photo} {caption}")]
-    if beside is not None:
-        figures.append((_data(learned(beside)), f"beside {beside}{f' of {of}' if of else ''}"))
-    return figures
-
-
-def _write_pictures(
-    out: FilePath,
-    title: str,
-    lead: str,
-    groups: Iterable[tuple[str, list[dict[str, Any]]]],
-    left_out: int,
-) -> Path:
-    shown = [{"title": name, "photos": photos} for name, photos in groups]
-    return write_text(Path(out), _filled("pictures.html", title=title, lead=lead, groups=shown, left_out=left_out))
-
-
-def _small(photo: Photo | None) -> bytes | None:
-    """Return a small copy of a photo, made in a decoder process."""
-    if photo is None:
-        return None
-    (seen,) = decode_photos([photo], Preprocessing(size=8, resize=8), Keep(thumbnail=True))
-    return seen.thumbnail if isinstance(seen, Seen) else None  # it could be read when it was measured
-
-
-def _data(picture: bytes | None) -> str | None:
-    return None if picture is None else f"data:image/jpeg;base64,{b64encode(picture).decode()}"

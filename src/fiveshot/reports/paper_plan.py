@@ -27,10 +27,9 @@ from fiveshot.benchmark import (
     paper_protocols,
 )
 from fiveshot.core.scorers import RECIPES, Flavor, make_scorer, own_parameters
-from fiveshot.data.registry import dataset_spec
+from fiveshot.data import dataset_spec
 from fiveshot.errors import InputError, StorageError, command, unknown_name
-from fiveshot.features import FeatureSet
-from fiveshot.features.feature_set import ARRAYS
+from fiveshot.features import FEATURE_ARRAYS, FeatureSet
 from fiveshot.storage import FilePath
 
 MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
@@ -429,7 +428,7 @@ def _said_inside(path: Path) -> str | None:
         return FeatureSet.load(path).provenance.dataset
     try:
         with np.load(path, allow_pickle=False) as file:
-            return "" if set(ARRAYS) <= set(getattr(file, "files", ())) else None
+            return "" if set(FEATURE_ARRAYS) <= set(getattr(file, "files", ())) else None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise StorageError(f"cannot read {path} ({error})", hint="get a fresh copy of it") from error
 

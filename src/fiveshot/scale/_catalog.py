@@ -9,12 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, cast, get_args
 
 from fiveshot.core.ranges import OneOf
-from fiveshot.data import ImageDataset, ImageSplit, open_images
-from fiveshot.data.folders import SPLITS, Tree, tree_dataset
-from fiveshot.data.sources import StoredSource
+from fiveshot.data import SPLITS, ImageDataset, ImageSplit, StoredSource, Tree, open_images, tree_dataset
 from fiveshot.errors import InputError
-from fiveshot.features.job import quick_marks
-from fiveshot.features.parts import TEST, TRAIN
+from fiveshot.features import TEST, TRAIN, quick_marks
 from fiveshot.scale._files import StoredFile, find_files, is_url
 from fiveshot.scale._shards import Entry, FirstImages, ListedReader, ParquetReader, Shard, ShardReader, TarReader
 

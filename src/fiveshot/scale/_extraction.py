@@ -16,11 +16,10 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import StorageError, counted
-from fiveshot.features import FeatureSet
-from fiveshot.features.parts import Part, join_parts, part_key, work_folder
+from fiveshot.features import FeatureSet, Part, join_parts, part_key, work_folder
 from fiveshot.scale._catalog import Catalog
 from fiveshot.scale._pipeline import (
-    END,
+    COUNT_ROW,
     Batch,
     VectorFacts,
     VectorPipeline,
@@ -348,7 +347,7 @@ class ShardCollector:
     @property
     def held_rows(self) -> int:
         """Number of rows that wait for the rest of their shard."""
-        return sum(int((part["split"] != END).sum()) for held in self._held.values() for part in held)
+        return sum(int((part["split"] != COUNT_ROW).sum()) for held in self._held.values() for part in held)
 
     def add(self, batch: Batch) -> None:
         """Take rows of one or more shards."""
@@ -359,7 +358,7 @@ class ShardCollector:
             held = self._held.setdefault(number, [])
             held.append({name: batch[name][own] for name in KEPT_COLUMNS})
             rows, splits = (np.concatenate([part[name] for part in held]) for name in ("row", "split"))
-            rows, expected = rows[splits != END], rows[splits == END]
+            rows, expected = rows[splits != COUNT_ROW], rows[splits == COUNT_ROW]
             if len(rows) == expected.max(initial=-1):
                 if not np.array_equal(np.sort(rows), np.arange(len(rows))):
                     raise bad_node(f"rows of shard {number} that are not all of its rows")

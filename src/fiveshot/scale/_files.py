@@ -15,13 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
-from fiveshot.data.archives import CHUNK
-from fiveshot.data.folders import is_hidden
-from fiveshot.data.sources import MAX_PHOTO_BYTES, ImageError
+from fiveshot.data import MAX_PHOTO_BYTES, ImageError, is_hidden
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
 
 ATTEMPTS = 4
+SKIPPED_AT_ONCE = 1 << 20  # bytes
 WAIT_SECONDS = 0.5  # before the second attempt; doubled before each further one
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _MARKS = ("size", "mtime", "created", "LastModified", "last_modified", "ETag", "etag", "md5Hash", "crc")
@@ -228,7 +227,7 @@ class PersistentStream(io.RawIOBase):
             if position:
                 stream.seek(position)
         except (OSError, ValueError):  # a server that sends files only from the beginning
-            while position and (data := stream.read(min(position, CHUNK))):
+            while position and (data := stream.read(min(position, SKIPPED_AT_ONCE))):
                 position -= len(data)
         return stream
 

@@ -38,7 +38,7 @@ from fiveshot.scale._reductions import ClassSample, PackedStatistics, RidgeSums,
 from fiveshot.storage import FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "cluster-statistics", 1
-PARTS: dict[str, Any] = {
+PART_TYPES: dict[str, Any] = {
     "classes": PackedStatistics,
     "tied": TiedStatistics,
     "sample": ClassSample,
@@ -122,7 +122,7 @@ class ClusterStatistics:
     def save(self, path: FilePath) -> None:
         """Write everything into one file; it is complete or absent."""
         arrays, texts = {}, []
-        for part in PARTS:
+        for part in PART_TYPES:
             value = getattr(self, part)
             for entry in fields(value) if value is not None else ():
                 name, array = f"{part}.{entry.name}", getattr(value, entry.name)
@@ -150,7 +150,7 @@ class ClusterStatistics:
             meta, parts = file.meta, {}
             texts = {name: json.loads(file.tensors[name].tobytes()) for name in meta["texts"]}
             arrays = file.tensors | {name: np.array(own, dtype=np.str_) for name, own in texts.items()}
-            for part, make in PARTS.items():
+            for part, make in PART_TYPES.items():
                 if f"{part}.labels" in arrays:
                     parts[part] = make(*(arrays[f"{part}.{entry.name}"] for entry in fields(make)))
             bad = tuple(BadImage(name, reason) for name, reason in meta["bad"])
@@ -170,6 +170,7 @@ def create_from_statistics(
     seed: int = 0,
     keep_photos: bool = False,
     thumbnails: bool = True,
+    names: bool = True,
     false_rejection: float = 0.05,
     device: str = "auto",
     runtime: str = "auto",
@@ -189,7 +190,7 @@ def create_from_statistics(
         The files the statistics were made with.
     seed : int, default 0
         Random seed.
-    keep_photos, thumbnails : bool
+    keep_photos, thumbnails, names : bool
         What the model keeps of the photos it learns.
     false_rejection : float, default 0.05
         Share of known photos that may be rejected as unknown.
@@ -232,7 +233,7 @@ def create_from_statistics(
             code="no_head",
         )
     require_statistics_head(found.head)
-    options = Options(keep_photos, thumbnails, float(false_rejection), seed)
+    options = Options(keep_photos, thumbnails, float(false_rejection), seed, names)
     record = replace(head_record(found.head), settings=dict(found.settings))
     free_folder(path)
     runner = same_backbone(found, weights=weights, adapter=adapter, device=device, runtime=runtime)

@@ -17,15 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
-from fiveshot.backbones.embedder import fingerprint_of
+from fiveshot.backbones import BackboneSpec, Preprocessing, fingerprint_of, load_embedder
 from fiveshot.core.labels import Labels
 from fiveshot.data import BadImage, BytesSource, Photo
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.extras import import_extra
-from fiveshot.features import Provenance, Seen, decode_photos, embed
-from fiveshot.features.job import DTYPES
-from fiveshot.features.parts import stored_vectors
+from fiveshot.features import STORED_DTYPES, Provenance, Seen, decode_photos, embed, stored_vectors
 from fiveshot.scale._shards import Shard
 from fiveshot.scale.cluster import ClusterSettings, Resources, Tally, Workers, connected, own_errors, share_out
 
@@ -37,7 +34,7 @@ BYTES_AT_ONCE = 8 << 20
 Column = NDArray[Any]
 Batch = dict[str, NDArray[Any]]
 STAGES = ("read", "decode", "forward")  # each has a column of the seconds it took, such as ``read_s``
-END = 2  # in the column ``split``: not an image, but the number of rows of its shard, in the column ``row``
+COUNT_ROW = 2  # in the column ``split``: not an image, but the number of rows of its shard, in the column ``row``
 IDENTITY = ("shard", "row", "split", "name", "label", "reason")
 READ_COLUMNS = (*IDENTITY, "data", "read_s")
 
@@ -125,8 +122,8 @@ def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:
 
 def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts:
     """Load the backbone on this machine's CPU, and describe the vectors that the workers will compute."""
-    if dtype not in DTYPES:
-        raise unknown_name("type of vectors", dtype, DTYPES)
+    if dtype not in STORED_DTYPES:
+        raise unknown_name("type of vectors", dtype, STORED_DTYPES)
     runtime = "auto" if spec.runtime == "compiled" else spec.runtime
     here = load_embedder(spec.replace(device="cpu", precision=None, runtime=runtime))
     identity = here.identity()
@@ -194,7 +191,7 @@ def read_shard(shard: Shard) -> Iterator[Batch]:
             yield _batch(rows)
             rows, size = [], 0
         began = time.perf_counter()
-    yield _batch([*rows, (shard.number, row, END, "", "", "", b"", 0.0)])
+    yield _batch([*rows, (shard.number, row, COUNT_ROW, "", "", "", b"", 0.0)])
 
 
 def _batch(rows: list[tuple[Any, ...]]) -> Batch:
@@ -323,19 +320,19 @@ def select(batch: Batch, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Batch:
 
 def images_of(batch: Batch) -> Batch:
     """Return the rows of images, without the markers."""
-    return select(batch, batch["split"] != END)
+    return select(batch, batch["split"] != COUNT_ROW)
 
 
 def usable(batch: Batch) -> NDArray[np.intp]:
     """Return the positions of the images without an error so far."""
-    return np.flatnonzero((batch["split"] != END) & (batch["reason"].astype(str) == ""))
+    return np.flatnonzero((batch["split"] != COUNT_ROW) & (batch["reason"].astype(str) == ""))
 
 
 def tally(batch: Batch) -> Tally:
     """Count the images of a finished batch."""
     images = images_of(batch)
     bad = select(images, images["reason"].astype(str) != "")
-    ends = batch["row"][batch["split"] == END]
+    ends = batch["row"][batch["split"] == COUNT_ROW]
     return Tally(
         len(images["row"]),
         tuple(BadImage(str(name), str(why)) for name, why in zip(bad["name"], bad["reason"], strict=True)),

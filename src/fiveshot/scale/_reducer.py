@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
-from fiveshot.features.parts import TRAIN
+from fiveshot.features import TRAIN
 from fiveshot.scale._pipeline import Batch, concatenate, good_rows, numpy_batch, tally
 from fiveshot.scale._reductions import Reduction, Reductions, reduce_rows
 from fiveshot.scale.cluster import Tally

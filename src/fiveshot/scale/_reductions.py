@@ -179,7 +179,7 @@ def pack(statistics: ClassStatistics) -> PackedStatistics:
     (['owl', 'wren'], [2, 1], [1, 0])
     """
     if not len(statistics):
-        return NOTHING
+        return NO_STATISTICS
     return PackedStatistics(statistics.labels, **statistics_arrays(statistics))
 
 
@@ -239,7 +239,7 @@ def _by_owner(rows: Floats, owners: Integers, n_classes: int) -> tuple[Floats, I
     return np.concatenate(compressed), np.minimum(ranks, rows.shape[1])
 
 
-NOTHING = PackedStatistics(
+NO_STATISTICS = PackedStatistics(
     NO_CLASSES.labels, np.zeros(0, np.int64), np.zeros((0, 0), np.float32), np.zeros(0, np.int64), np.zeros((0, 0))
 )
 

@@ -18,12 +18,10 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from fiveshot.data import ImageError, ImageSource
-from fiveshot.data.archives import StrictTarInfo
-from fiveshot.data.folders import is_image
+from fiveshot.data import ImageError, ImageSource, StrictTarInfo, is_image
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.features.parts import TEST, TRAIN
+from fiveshot.features import TEST, TRAIN
 from fiveshot.scale._files import StoredFile, too_large
 from fiveshot.work import in_order
 

@@ -14,8 +14,7 @@ from fiveshot.backbones import BackboneSpec
 from fiveshot.core.scorers import make_scorer
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features import Provenance
-from fiveshot.features.parts import TRAIN, Part
+from fiveshot.features import TRAIN, Part, Provenance
 from fiveshot.scale._catalog import Catalog, preview
 from fiveshot.scale._extraction import read_manifest
 from fiveshot.scale._models import ClusterStatistics

@@ -21,12 +21,13 @@ from fiveshot.service._gate import AccessControl, HeadersAndCounters, Metrics
 from fiveshot.service._requests import IdempotencyKeys
 from fiveshot.service._routes import Service, page_routes, photo_routes, status_routes
 from fiveshot.service._second_look import Reviews, Sortings, second_look_routes
+from fiveshot.service._sightings import SightingsInGroups, sighting_routes
 from fiveshot.service.settings import Settings
 
 if TYPE_CHECKING:
     from fiveshot.service.label_studio import StudioSettings
 
-SETTLE = 30.0  # seconds between tries to erase remaining traces
+ERASE_AGAIN = 30.0  # seconds between tries to erase remaining traces
 log = logging.getLogger("fiveshot.service")
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # its warnings repeat the client's text
 
@@ -83,8 +84,11 @@ def create_app(
         ],
     )
     keys = IdempotencyKeys(chosen.limits.keys)
-    app.state.service = Service(engine, chosen.limits, keys, Reviews(engine), Sortings(engine))
-    routers = [photo_routes, second_look_routes, status_routes, page_routes(read_only=chosen.read_only)]
+    app.state.service = Service(
+        engine, chosen.limits, keys, Reviews(engine), Sortings(engine), SightingsInGroups(engine)
+    )
+    page = page_routes(read_only=chosen.read_only)
+    routers = [photo_routes, second_look_routes, sighting_routes, status_routes, page]
     app.state.studio = None
     if studio is not None:
         from fiveshot.service.label_studio import Studio, studio_routes
@@ -114,14 +118,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 async def _keep_up(engine: Engine) -> None:
     """Load the model while the service already answers, then follow the changes of other processes."""
     now = asyncio.get_running_loop().time
-    due = now() + SETTLE  # opening the model has just tried to erase them
+    due = now() + ERASE_AGAIN  # opening the model has just tried to erase them
     logged = ""  # log each problem once, not at every try
     while True:
         problem = ""
         try:
             await engine.keep_up()
             if now() >= due and not engine.settings.read_only:
-                due = now() + SETTLE
+                due = now() + ERASE_AGAIN
                 await engine.settle()
         except FiveshotError as error:
             problem = str(error)

@@ -313,17 +313,17 @@ class Engine:
         return picture
 
     async def change_photos(
-        self, change: Callable[[Recognizer], PhotoChange], ids: Sequence[str] = ()
+        self, change: Callable[[Recognizer], PhotoChange], erased: PhotoChange | None = None
     ) -> PhotosMade:
-        """Change photos that were learned."""
+        """Change photos; ``erased`` is what is done even if traces cannot be erased yet."""
 
         def run() -> PhotosMade:
             pending = None
             try:
                 done = change(self.recognizer)
             except NotErasedError as error:
-                pending = without_path(str(error), self.recognizer.path)
-                done = PhotoChange("remove", tuple(ids), {})
+                assert erased is not None
+                pending, done = without_path(str(error), self.recognizer.path), erased
             except InputError as error:
                 raise _replaced() if error.code == ConflictError.default_code else _not_changed(error) from error
             return PhotosMade(**vars(done), state=self.recognizer.snapshot.state, pending=pending)
@@ -345,11 +345,11 @@ class Engine:
 
         return await self._change(change)
 
-    async def set_option(self, **setting: float | None) -> RejectionReply:
+    async def set_option(self, *, false_rejection: float | None, wrong_answers: float | None) -> RejectionReply:
         """Change the rate of false rejections, or of wrong answers."""
 
         def change() -> RejectionReply:
-            now = self.recognizer.set(**setting)
+            now = self.recognizer.set(false_rejection=false_rejection, wrong_answers=wrong_answers)
             return RejectionReply(**vars(now), state=self.recognizer.snapshot.state)
 
         return await self._change(change)
@@ -442,11 +442,14 @@ def _replaced() -> ApiError:
 
 def _not_changed(error: InputError) -> ApiError:
     """Return the error for a change of photos that was not possible."""
-    missing = error.code in ("no_photo", "removed_photo", "no_class")
-    conflicts = ("other_class", "same_class", "last_photo", "no_classes")
+    missing = error.code in ("no_photo", "removed_photo", "no_class", "no_sighting")
+    conflicts = ("other_class", "same_class", "last_photo", "no_classes", "no_suggestion", "two_names", "changed")
     status = 404 if missing else 409 if error.code in conflicts else 422
-    listed = error.code in ("no_photo", "bad_id", "no_photos")
-    hint = "list the ids of a class with GET /v1/classes/{name}/photos" if listed else error.hint
+    hint = error.hint
+    if error.code in ("no_photo", "bad_id", "no_photos"):
+        hint = "list the ids of a class with GET /v1/classes/{name}/photos"
+    elif error.code == "no_sighting":
+        hint = "list the sightings with GET /v1/sightings; nothing was changed"
     return ApiError(status, error.code, error.message, hint)
 
 

@@ -15,8 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from fiveshot.backbones import Embedder, default_workers
-from fiveshot.backbones.embedder import Vectors
+from fiveshot.backbones import Embedder, Vectors, default_workers
 from fiveshot.data import BadImage, Photo, by_source
 from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
 from fiveshot.recognizer import Options, PhotoRecord, photo_record

@@ -31,7 +31,7 @@ BOX_HINT = "give null, or boxes such as [40, 60, 200, 150] in pixels or [0.1, 0.
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-LONGEST_FILE_NAME = 100  # characters; it is only displayed
+LONGEST_FILE_NAME = 255  # characters
 LONGEST_HEADERS = 8192  # bytes, of one part
 LONGEST_BOXES = 256 * 1024
 LONGEST_KEY = 200

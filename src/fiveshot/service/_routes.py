@@ -39,13 +39,14 @@ from fiveshot.service._schemas import (
     documented,
 )
 from fiveshot.service.settings import RequestLimits
-from fiveshot.values import ChangeMade, LearnedClass, PhotosMade, RejectionReply
+from fiveshot.values import ChangeMade, LearnedClass, PhotoChange, PhotosMade, RejectionReply
 
 if TYPE_CHECKING:
     from fiveshot.service._second_look import Reviews, Sortings
+    from fiveshot.service._sightings import SightingsInGroups
 
 MOST_CLASSES = 500  # classes on a page
-LAST = 2**63 - 1  # largest state number of a database
+LARGEST_STATE = 2**63 - 1  # largest state number of a database
 FAR = 2**31  # more than the classes of any model or the photos of any class
 KINDS = {
     ".html": "text/html",
@@ -64,6 +65,7 @@ class Service:
     keys: IdempotencyKeys
     reviews: Reviews
     sortings: Sortings
+    sightings: SightingsInGroups
 
 
 async def _service(request: Request) -> Service:
@@ -194,7 +196,8 @@ async def picture(
 async def remove(service: TheService, wanted: Removal, response: Response) -> PhotosMade:
     """Remove photos from their classes, all or none. This can be undone, unless ``for_good`` is true."""
     reply = await service.engine.change_photos(
-        lambda model: model.remove(wanted.ids, of=wanted.of, for_good=wanted.for_good), wanted.ids
+        lambda model: model.remove(wanted.ids, of=wanted.of, for_good=wanted.for_good),
+        PhotoChange("remove", tuple(wanted.ids), {}),
     )
     if wanted.for_good:
         service.keys.forget()
@@ -240,7 +243,11 @@ async def undo(
     past_forget: Annotated[bool, Query(description="Skip changes that erased something for good.")] = False,
     state: Annotated[
         int | None,
-        Query(ge=0, le=LAST, description="State that the client has seen: 409 if the model was changed since."),
+        Query(
+            ge=0,
+            le=LARGEST_STATE,
+            description="State that the client has seen: 409 if the model was changed since.",
+        ),
     ] = None,
 ) -> ChangeMade:
     """Undo the last change that was not undone yet. ``state`` avoids undoing the change of another client."""
@@ -285,6 +292,7 @@ async def model(service: TheService) -> ModelReply:
     options, negatives = snapshot.manifest.options, snapshot.contents.negatives
     read_only = service.engine.settings.read_only
     undo = None if read_only else await service.engine.read(ModelReader.next_to_undo)
+    sightings, *_ = await service.engine.read(ModelReader.count_sightings)
     return ModelReply(
         classes=len(snapshot.memory.labels),
         base_classes=len(snapshot.contents.base.labels),
@@ -295,7 +303,9 @@ async def model(service: TheService) -> ModelReply:
         negatives=0 if negatives is None else len(negatives.photos.ids),
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,
+        names=options.names,
         limits={name: getattr(limits, name) for name in ("body_bytes", "photos", "pixels", "sorted_photos")},
+        sightings=sightings,
         undo=None if undo is None else Undoable(action=undo.action, classes=list(undo.classes[:MOST_NAMES])),
         read_only=read_only,
         state=snapshot.state,

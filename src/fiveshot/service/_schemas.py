@@ -172,7 +172,9 @@ class ModelReply(BaseModel):
     negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool
+    names: bool = Field(description="Whether learned photos keep the names of their files.")
     limits: dict[str, int]
+    sightings: int = Field(description="Photos from a watch that wait for a name.")
     undo: Undoable | None = Field(description="The change that undo would revert; null: none.")
     read_only: bool = Field(description="Whether requests that would change the model are refused.")
     state: int

@@ -28,7 +28,7 @@ from fiveshot.recognizer import (
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, not_found, too_large
 from fiveshot.service._requests import StrictRoute, checked_name, read_uploads
-from fiveshot.service._routes import FAR, LAST, TheService, cacheable
+from fiveshot.service._routes import FAR, LARGEST_STATE, TheService, cacheable
 from fiveshot.service._schemas import MOST_IDS, ErrorDetail, Ids, RequestBody, documented
 from fiveshot.values import (
     KnownPhoto,
@@ -222,7 +222,9 @@ class Apply(RequestBody):
     ids: list[str] | None = Field(
         None, min_length=1, max_length=MOST_IDS, description="By default all firm suggestions."
     )
-    state: int | None = Field(None, ge=0, le=LAST, description="State of the review: 409 if it was changed since.")
+    state: int | None = Field(
+        None, ge=0, le=LARGEST_STATE, description="State of the review: 409 if it was changed since."
+    )
 
 
 class SortBegun(BaseModel):

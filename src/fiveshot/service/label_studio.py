@@ -37,7 +37,7 @@ FARTHEST = 1000  # percent; a rectangle that begins or ends farther outside is r
 TRIES = 60  # tries to learn an annotation while the service is busy, one second apart
 LEARNED_FROM = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED")
 KINDS = {"Choices": "choices", "RectangleLabels": "rectanglelabels"}  # supported tags
-UNKNOWN = ("unknown", "other")  # choices for photos of no class, in addition to "none of these"
+UNKNOWN_CHOICES = ("unknown", "other")  # choices for photos of no class, in addition to "none of these"
 log = logging.getLogger("fiveshot.label_studio")
 Found = TypeVar("Found")
 
@@ -139,7 +139,7 @@ class Control:
 
 
 def _class_of(label: str) -> str:
-    return NONE if label.strip().casefold() in UNKNOWN else target_name(label)
+    return NONE if label.strip().casefold() in UNKNOWN_CHOICES else target_name(label)
 
 
 def _unusable(why: str) -> ApiError:

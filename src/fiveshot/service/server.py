@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from math import ceil
 from typing import Any
@@ -18,7 +19,6 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol  # what http="h11" names
 
 from fiveshot.service._errors import ApiError, busy
 from fiveshot.service._gate import HEADERS, client_network
@@ -43,6 +43,8 @@ class Guard(asyncio.Protocol):
         How long each reason lasts, and how many connections there may be.
     addresses : Counter
         How many connections each address has, counted here for all guards of a server.
+    protocol : callable
+        Returns uvicorn's protocol, which speaks HTTP.
     app_state : dict
         What uvicorn gives to every request.
     **given : Any
@@ -50,10 +52,16 @@ class Guard(asyncio.Protocol):
     """
 
     def __init__(
-        self, *, limits: RequestLimits, addresses: Counter[str], app_state: dict[str, Any], **given: Any
+        self,
+        *,
+        limits: RequestLimits,
+        addresses: Counter[str],
+        protocol: Callable[..., asyncio.Protocol],
+        app_state: dict[str, Any],
+        **given: Any,
     ) -> None:
         self._limits, self._addresses = limits, addresses
-        self._inner: asyncio.Protocol = H11Protocol(app_state={**app_state, GUARD: self}, **given)
+        self._inner = protocol(app_state={**app_state, GUARD: self}, **given)
         self._until: dict[str, float] = {}  # when each reason to stay open ends
         self._timer: asyncio.TimerHandle | None = None
         self._unread = False  # the client reads more slowly than the service writes
@@ -292,7 +300,10 @@ class Reported:
 
 def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Server:
     """Return a server for the application. Its ``run`` and ``serve`` need the socket of ``settings.listen``."""
-    guard: Any = partial(Guard, limits=settings.limits, addresses=Counter())
+    # A loaded configuration has the protocol class that "h11" names; the guard wraps its objects.
+    plain = uvicorn.Config(app, http="h11", ws="none", log_config=None)
+    plain.load()
+    guard: Any = partial(Guard, limits=settings.limits, addresses=Counter(), protocol=plain.http_protocol_class)
     config = uvicorn.Config(
         Reported(app),
         http=guard,

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters
-from fiveshot.backbones.backbone import read_features
-from fiveshot.backbones.gpu import quick_vit
+from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters, quick_vit, read_features
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.tuning._recipes import TuneRecipe

@@ -16,11 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.backbone import normal_levels, normalize_tensor
-from fiveshot.backbones.preprocessing import Pixels
-from fiveshot.data import BadImage, ImageSource, Reduced, decoders
-from fiveshot.data.reduction import PixelsAndCopies, Whole, usable
+from fiveshot.backbones import Pixels, Preprocessing, normal_levels, normalize_tensor
+from fiveshot.data import BadImage, ImageSource, PixelsAndCopies, Reduced, WholePhoto, check_usable, decoders
 from fiveshot.tuning._crops import (
     Axis,
     center_axis,
@@ -280,14 +277,16 @@ class PixelPool:
 Views = LoadedViews | PooledViews
 
 
-def whole_images(preprocessing: Preprocessing, *, margin: float) -> Whole:
+def whole_images(preprocessing: Preprocessing, *, margin: float) -> WholePhoto:
     """Return the reduction that scales images down before they are kept; with a ``margin`` of 0 it does not scale.
 
     A small random crop of a scaled photo is softer than one cut from the original: parts are shown at the same
     resolution as the whole image.
     """
     short = max(round(margin * preprocessing.size), preprocessing.resize) if margin else None
-    return Whole(short, preprocessing.squash, preprocessing.train_interpolation or preprocessing.interpolation)
+    return WholePhoto(
+        short, preprocessing.squash, preprocessing.train_interpolation or preprocessing.interpolation
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +300,7 @@ class Decoded:
 
 def decode_all(
     sources: Sequence[ImageSource],
-    whole: Whole,
+    whole: WholePhoto,
     *,
     budget: float,
     workers: int | None = None,
@@ -313,7 +312,7 @@ def decode_all(
     good: list[int] = []
     bad: list[BadImage] = []
     used = 0
-    reduction = whole if budget else usable
+    reduction = whole if budget else check_usable
     found = decoders().stream(((source, reduction) for source in sources), workers=workers)
     for done, one in enumerate(found, 1):
         if one.error is not None:
@@ -322,7 +321,7 @@ def decode_all(
             good.append(done - 1)
         if one.parts:
             pixels = one.parts["pixels"]
-            sizes.append(Whole.size(one.parts["size"]))
+            sizes.append(WholePhoto.size(one.parts["size"]))
             images.append(np.frombuffer(pixels, np.uint8).reshape(-1, 3))
             used += len(pixels)
             if used > budget:

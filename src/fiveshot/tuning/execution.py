@@ -13,8 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from fiveshot.backbones import Backbone
-from fiveshot.backbones.backbone import checked_device
+from fiveshot.backbones import Backbone, checked_device
 from fiveshot.core.ranges import OneOf, check_values
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra

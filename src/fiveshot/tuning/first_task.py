@@ -15,8 +15,7 @@ import torch
 
 from fiveshot.backbones import Backbone, adapters, attach_adapters, detach_adapters, save_adapter
 from fiveshot.core.ranges import OneOf
-from fiveshot.data import ImageDataset, ImageSplit
-from fiveshot.data.sources import content_mark
+from fiveshot.data import ImageDataset, ImageSplit, content_mark
 from fiveshot.errors import InputError
 from fiveshot.storage import FilePath, require_writable
 from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe

@@ -83,7 +83,9 @@ def create_tuned(
         raise InputError("tuning adapts the backbone to the base classes", hint="give base=DIR with it")
     if options.get("adapter") is not None:
         raise InputError("tuning makes an adapter, but one was given", hint="use only one of the two")
-    chosen = {key: options[key] for key in ("keep_photos", "thumbnails", "false_rejection") if key in options}
+    chosen = {
+        key: options[key] for key in ("keep_photos", "thumbnails", "names", "false_rejection") if key in options
+    }
     Options(seed=seed, **chosen)
     check_new_model(path, options.get("head"))  # check everything before the tuning
     images = with_held_back(base_images(base), seed=seed)

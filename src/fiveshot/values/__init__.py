@@ -8,6 +8,7 @@ from fiveshot.values.codec import read_value as read_value
 from fiveshot.values.learning import Duplicate, LearnReport, Verdict
 from fiveshot.values.models import ClassInfo, HistoryEntry, ModelInfo, RejectedAt
 from fiveshot.values.photos import BadImage, PhotoChange, PhotoInfo
+from fiveshot.values.photos import shown_photo as shown_photo
 from fiveshot.values.predictions import Candidate, Neighbor, Prediction
 from fiveshot.values.replies import ChangeMade, LearnedClass, ModelState, PhotosMade, RejectionReply, ServedClass
 from fiveshot.values.review import (

@@ -37,7 +37,7 @@ def to_json(value: Any) -> Any:
     --------
     >>> from fiveshot.values import Neighbor
     >>> to_json([Neighbor("p17", "owl", 0.93)])
-    [{'id': 'p17', 'label': 'owl', 'likeness': 0.93}]
+    [{'id': 'p17', 'label': 'owl', 'likeness': 0.93, 'name': None}]
     """
     return _converter().unstructure(value)
 
@@ -66,7 +66,7 @@ def from_json(kind: type[T], values: Any) -> T:
     --------
     >>> from fiveshot.values import Neighbor
     >>> from_json(Neighbor, {"id": "p17", "label": "owl", "likeness": 0.93, "new": True})
-    Neighbor(id='p17', label='owl', likeness=0.93)
+    Neighbor(id='p17', label='owl', likeness=0.93, name=None)
     >>> from_json(Neighbor, {"id": "p17", "likeness": "much"})
     Traceback (most recent call last):
     fiveshot.errors.InputError: a Neighbor cannot be read: 'label' is missing; 'likeness' is 'much', not float

@@ -68,7 +68,7 @@ class ModelInfo:
         Length of a feature vector.
     views : int
         How many views of a photo are averaged.
-    keep_photos, thumbnails, false_rejection
+    keep_photos, thumbnails, names, false_rejection
         What was chosen when the model was made: see :meth:`Recognizer.create`.
     wrong_answers : float
         Share of the answers that may be wrong: see :meth:`Recognizer.set`.
@@ -106,6 +106,7 @@ class ModelInfo:
     head: str
     keep_photos: bool
     thumbnails: bool
+    names: bool
     false_rejection: float
     wrong_answers: float
     rejection: str

@@ -27,6 +27,8 @@ class PhotoInfo:
         The class that it is then taken for; None if it is recognized.
     thumbnail, kept : bool
         Whether a small copy and the file itself are stored.
+    name : str or None
+        Name of the file, without folders; None if it is not known, or the model keeps no names.
 
     Examples
     --------
@@ -48,6 +50,16 @@ class PhotoInfo:
     taken_for: str | None = None
     thumbnail: bool = False
     kept: bool = False
+    name: str | None = None
+
+
+def shown_photo(id: str, name: str | None) -> str:
+    """Return the id of a photo with the name of its file, if that is known.
+
+    >>> shown_photo("p17", "owl.jpg"), shown_photo("p17", None)
+    ('p17 (owl.jpg)', 'p17')
+    """
+    return id if name is None else f"{id} ({name})"
 
 
 @dataclass(frozen=True)
@@ -56,10 +68,10 @@ class PhotoChange:
 
     Attributes
     ----------
-    action : {"remove", "move", "correct", "none", "review", "keep"}
+    action : {"remove", "move", "correct", "none", "review", "keep", "dismiss"}
         What was done; "none": photos were learned as none of the classes.
     ids : tuple of str
-        The photos.
+        The photos; for "dismiss" the sightings.
     counts : mapping of str to int
         Number of photos of the changed classes now; 0 for a class that was deleted with its last photo.
         Photos of none of the classes are counted as ``none of these``.

@@ -20,7 +20,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A learned photo that a photo is like: its id, its class, and the cosine of their features.
+    """A learned photo that a photo is like: its id, its class, the cosine of their features, and its file's name.
 
     >>> Neighbor("p17", "owl", 0.93).label
     'owl'
@@ -29,6 +29,7 @@ class Neighbor:
     id: str
     label: str
     likeness: float
+    name: str | None = None
 
 
 @dataclass(frozen=True)

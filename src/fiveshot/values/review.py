@@ -42,6 +42,8 @@ class Suggestion:
     firm : bool
         Whether ``apply`` follows it: at least 9 of 10 such suggestions are right. If not, look at the photo and
         decide.
+    name, beside_name : str or None
+        Names of the files of ``photo`` and ``beside``, if they are known.
 
     Examples
     --------
@@ -58,6 +60,8 @@ class Suggestion:
     strength: float
     reason: str
     firm: bool = False
+    name: str | None = None
+    beside_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class ReviewedClass:
 class TellingPhoto:
     """A photo that was taken for another class when it was left out, and the most similar photo of that class.
 
+    ``name`` and ``beside_name`` are the names of their files, if they are known.
+
     >>> TellingPhoto("p7", "owl", "wren", 0.6, beside="p2").taken_for
     'wren'
     """
@@ -91,6 +97,8 @@ class TellingPhoto:
     taken_for: str
     probability: float
     beside: str | None
+    name: str | None = None
+    beside_name: str | None = None
 
 
 @dataclass(frozen=True)

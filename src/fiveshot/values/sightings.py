@@ -59,11 +59,13 @@ class SightingInfo:
         The folder or the camera, and the name of the region; empty for the whole photo.
     prediction : Prediction
         What the model said of it then.
+    suggestion : str or None
+        The class that the model sees now, which may know more than then; None if it does not know the photo.
 
     Examples
     --------
     >>> unknown = Prediction("a.jpg", None, 0.4, (), 1.0, 2.0)
-    >>> SightingInfo("s3", "2026-05-01T10:00:00.000+00:00", "inbox", "", unknown).guess is None
+    >>> SightingInfo("s3", "2026-05-01T10:00:00.000+00:00", "inbox", "", unknown).suggestion is None
     True
     """
 
@@ -72,23 +74,20 @@ class SightingInfo:
     source: str
     region: str
     prediction: Prediction
-
-    @property
-    def guess(self) -> str | None:
-        """What the model took it for, or would have if it had been sure; None if it was unknown."""
-        if self.prediction.unknown:
-            return None
-        return self.prediction.label or next((one.label for one in self.prediction.candidates), None)
+    suggestion: str | None = None
 
 
 @dataclass(frozen=True)
 class SightingGroup:
     """Sightings that are alike, the newest first: of a class that the model knows, or without a label.
 
-    >>> SightingGroup(None, ("s7", "s3")).ids
+    The id is ``g`` and the number of the oldest one, so it stays when others come.
+
+    >>> SightingGroup("g3", None, ("s7", "s3")).ids
     ('s7', 's3')
     """
 
+    id: str
     label: str | None
     ids: tuple[str, ...]
 
@@ -104,17 +103,31 @@ class Sightings:
     groups : tuple of SightingGroup
         The same in groups, as the model sees them now; the group with the newest one first.
     bytes : int
-        Bytes that all kept photos take, with those that were learned and can be undone.
+        Bytes that all kept photos take, with those that an undo can bring back.
     state : int
         State of the model.
 
     Examples
     --------
-    >>> Sightings((), (), 0, 1).groups
-    ()
+    >>> found = Sightings((), (SightingGroup("g3", None, ("s7", "s3")),), 0, 1)
+    >>> found.ids_of("g3"), found.ids_of("s3")
+    (('s7', 's3'), ('s3',))
     """
 
     sightings: tuple[SightingInfo, ...]
     groups: tuple[SightingGroup, ...]
     bytes: int
     state: int
+
+    def ids_of(self, place: str) -> tuple[str, ...]:
+        """Return the ids of a group (``g3``), or the id of a sighting (``s3``) itself."""
+        if not place.startswith("g"):
+            return (place,)
+        for group in self.groups:
+            if group.id == place:
+                return group.ids
+        raise InputError(
+            f"there is no group {place}: its sightings have a name by now, or were erased",
+            hint="list the sightings again; nothing was changed",
+            code="no_group",
+        )

@@ -8,6 +8,8 @@ from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
     from fiveshot.watch.mqtt import MqttSettings as MqttSettings
+    from fiveshot.watch.regions import NamedBox as NamedBox
+    from fiveshot.watch.regions import parse_regions as parse_regions
     from fiveshot.watch.sightings import Command as Command
     from fiveshot.watch.sightings import Sighting as Sighting
     from fiveshot.watch.sightings import Watching as Watching
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _NAMES = (
     "Command",
     "MqttSettings",
+    "NamedBox",
     "Notice",
     "Sighting",
     "Watching",
@@ -28,9 +31,10 @@ _NAMES = (
     "is_address",
     "json_line",
     "open_source",
+    "parse_regions",
     "watch",
 )
 
 
 def __getattr__(name: str) -> Any:
-    return imported_name(__name__, ("mqtt", "sources", "sightings"), name, _NAMES)
+    return imported_name(__name__, ("mqtt", "regions", "sources", "sightings"), name, _NAMES)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import secrets
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from fiveshot import __version__
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
+from fiveshot.watch.regions import plain_id
 from fiveshot.watch.sources import BROKER, EXTRA, Notices, check_no_password
 
 if TYPE_CHECKING:
@@ -85,15 +86,15 @@ class MqttSettings:
     @property
     def id(self) -> str:
         """The name in the form that topics and ids allow."""
-        return re.sub(r"[^a-z0-9]+", "_", self.name.lower()).strip("_") or "camera"
+        return plain_id(self.name) or "camera"
 
-    def topic(self, last: str) -> str:
-        """Return one of our topics."""
-        return f"{TOPICS}/{self.id}/{last}"
+    def topic(self, last: str, region: str = "") -> str:
+        """Return one of our topics; a region has its own."""
+        return "/".join([TOPICS, self.id, *([plain_id(region)] if region else []), last])
 
 
-def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
-    """Return the messages, by topic, that describe the two sensors to Home Assistant."""
+def discovery_messages(settings: MqttSettings, regions: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return the messages, by topic, that describe sensors to Home Assistant: one for each region, or else two."""
     device = {
         "identifiers": [f"fiveshot_{settings.id}"],
         "name": settings.name,
@@ -118,11 +119,21 @@ def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
             "state_class": "measurement",
         },
     }
+    if regions:
+        sensors = {
+            plain_id(name): {
+                **sensors["seen"],
+                "name": name,
+                "state_topic": settings.topic("state", name),
+                "json_attributes_topic": settings.topic("state", name),
+            }
+            for name in regions
+        }
     return {
         f"{DISCOVERY}/sensor/{settings.id}/{key}/config": {
+            "state_topic": settings.topic("state"),
             **sensor,
             "unique_id": f"fiveshot_{settings.id}_{key}",
-            "state_topic": settings.topic("state"),
             "availability_topic": settings.topic("availability"),
             "device": device,
             "origin": {"name": "fiveshot", "sw_version": __version__},
@@ -132,17 +143,17 @@ def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
 
 
 class Publisher:
-    """Publishes the last sighting, and whether photos arrive.
+    """Publishes the last sighting of each region, and whether photos arrive.
 
     A separate thread keeps the connection. A lost broker is reported once. When it is back, it gets the
-    description and the last sighting; earlier sightings are not sent again.
+    description and the last sightings; earlier ones are not sent again.
     """
 
-    def __init__(self, settings: MqttSettings, notices: Notices) -> None:
+    def __init__(self, settings: MqttSettings, notices: Notices, regions: Sequence[str] = ()) -> None:
         mqtt = import_extra("paho.mqtt.client", extra=EXTRA)
-        self._settings, self._notices = settings, notices
+        self._settings, self._notices, self._regions = settings, notices, tuple(regions)
         self._lock = threading.Lock()
-        self._last: str | None = None
+        self._last: dict[str, str] = {}  # by region
         self._available = True
         self._connected = False
         self._tried = threading.Event()  # set after the first attempt to connect
@@ -170,9 +181,9 @@ class Publisher:
         seen = {"state": sighting.vote.label or "unknown", **sighting.as_dict()}
         del seen["event"]
         with self._lock:
-            self._last = json.dumps(seen, allow_nan=False)
+            self._last[sighting.region] = json.dumps(seen, allow_nan=False)
             if self._connected:
-                self._publish("state", self._last)
+                self._publish("state", self._last[sighting.region], sighting.region)
 
     def available(self, available: bool) -> None:
         """Publish whether photos arrive."""
@@ -193,8 +204,8 @@ class Publisher:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _publish(self, topic: str, text: str) -> Any:
-        return self._client.publish(self._settings.topic(topic), text, qos=1, retain=True)
+    def _publish(self, topic: str, text: str, region: str = "") -> Any:
+        return self._client.publish(self._settings.topic(topic, region), text, qos=1, retain=True)
 
     def _tell_available(self) -> None:
         self._publish("availability", "online" if self._available else "offline")
@@ -211,11 +222,11 @@ class Publisher:
         with self._lock:
             self._connected = True
             if self._settings.discovery:
-                for topic, message in discovery_messages(self._settings).items():
+                for topic, message in discovery_messages(self._settings, self._regions).items():
                     client.publish(topic, json.dumps(message), qos=1, retain=True)
             self._tell_available()
-            if self._last is not None:
-                self._publish("state", self._last)
+            for region, text in self._last.items():
+                self._publish("state", text, region)
         self._tried.set()
         self._notices.over(BROKER, f"{self._where} is back")
 

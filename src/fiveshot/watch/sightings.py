@@ -14,21 +14,24 @@ import sys
 import tempfile
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from fiveshot.data import FileSource, ImageError, Photo
+from fiveshot.backbones import Pixels
+from fiveshot.data import BadImage, FileSource, ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number
 from fiveshot.recognizer import LostModelError, Recognizer, SeenPhoto, check_sure, check_top, levels_of, see_photos
 from fiveshot.storage import attempting
 from fiveshot.values import Prediction, SightingLimits, to_json
 from fiveshot.watch.keeping import Keeper
 from fiveshot.watch.mqtt import MqttSettings, Publisher
+from fiveshot.watch.regions import NamedBox, Stillness
 from fiveshot.watch.sources import COMMAND, MODEL, OUT, SOURCE, Notice, Notices, Source, utc_now
 
-PLACEHOLDERS = ("photo", "label", "answer", "probability", "vote", "time", "source")
+BAD_BOX = "bad_box"  # why a part of a photo cannot be seen
+PLACEHOLDERS = ("photo", "label", "answer", "probability", "vote", "time", "source", "region")
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")
 
 
@@ -58,6 +61,10 @@ class Watching:
         Photos to keep in the folder of the model, for a person to name.
     limits : SightingLimits
         How many are kept.
+    regions : tuple of NamedBox
+        Parts of every photo to recognize instead of the whole one.
+    when_changed : bool
+        Whether to compute nothing for a picture, or a region of it, that is still.
     """
 
     top: int = 3
@@ -70,6 +77,8 @@ class Watching:
     mqtt: MqttSettings | None = None
     keep: Literal["none", "unsure", "all"] = "none"
     limits: SightingLimits = field(default_factory=SightingLimits)
+    regions: tuple[NamedBox, ...] = ()
+    when_changed: bool = False
 
 
 def watch(
@@ -89,7 +98,7 @@ def watch(
     check_top(how.top)
     check_sure(how.sure)
     recognizer.refresh().require_classes()
-    ballot, seen, before = Ballot(how.frames), 0, None
+    places = [Place(box, how.frames) for box in how.regions or (None,)]
     lines = LinesFile(how.out) if how.out is not None else None
     keeper = Keeper(recognizer, how.keep, how.limits) if how.keep != "none" else None
 
@@ -98,58 +107,110 @@ def watch(
         if lines is not None and notice.about != OUT:
             lines.write(notice.as_dict(), notices)
 
-    notices = Notices(tell)
-    publisher = Publisher(how.mqtt, notices) if how.mqtt is not None else None
+    notices, looked_at = Notices(tell), 0
+    publisher = Publisher(how.mqtt, notices, [one.name for one in how.regions]) if how.mqtt is not None else None
     with contextlib.nullcontext() if publisher is None else contextlib.closing(publisher):
         for photo in source.frames(stop, notices):
             if publisher is not None:
                 publisher.available(not notices.has(SOURCE))
-            answered = None if photo is None else _answer(recognizer, source, photo, how, notices)
-            if photo is None or answered is None:
+            answers = None if photo is None else _answers(recognizer, source, photo, places, how, notices)
+            if photo is None or answers is None:
                 continue
-            prediction = answered.prediction
-            vote = ballot.add(prediction.label)
-            changed = vote.decided and (before is None or before.label != vote.label)
-            before = vote if vote.decided else before
-            sighting = Sighting(photo, prediction, vote, changed, utc_now(), source.name)
-            on_sighting(sighting)
-            if lines is not None:
-                lines.write(sighting.as_dict(), notices)
-            if keeper is not None:
-                keeper.add(answered, notices, seen=sighting.time, source=sighting.source)
-            if publisher is not None:
-                publisher.tell(sighting)
-            if how.command is not None and (changed or not how.on_change):
-                how.command.run(sighting, notices)
-            seen += 1
-            if seen == how.limit:
+            for place, answered in zip(places, answers, strict=True):
+                if answered is None:  # this region cannot be seen now
+                    continue
+                sighting = place.vote(photo, answered, source.name)
+                if sighting is None:
+                    continue
+                on_sighting(sighting)
+                if lines is not None:
+                    lines.write(sighting.as_dict(), notices)
+                if keeper is not None and isinstance(answered, SeenPhoto):
+                    keeper.add(
+                        answered, notices, seen=sighting.time, source=sighting.source, region=sighting.region
+                    )
+                if publisher is not None:
+                    publisher.tell(sighting)
+                if how.command is not None and (sighting.changed or not how.on_change):
+                    how.command.run(sighting, notices)
+            looked_at += 1
+            if looked_at == how.limit:
                 break
         if keeper is not None:
             keeper.write(notices)
-    return seen
+    return looked_at
 
 
-def _answer(
-    recognizer: Recognizer, source: Source, photo: Photo, how: Watching, notices: Notices
-) -> SeenPhoto | None:
-    """Return the answer for a photo; None if the photo or the model cannot be read now."""
+def _answers(
+    recognizer: Recognizer,
+    source: Source,
+    photo: Photo,
+    places: Sequence[Place],
+    how: Watching,
+    notices: Notices,
+) -> list[SeenPhoto | Prediction | None] | None:
+    """Return the answer for each region of a photo: new, or the last one of a still region.
+
+    None for a region outside of the photo; None alone if the photo or the model cannot be read now.
+    """
+
+    def changed(at: int, pixels: Pixels, state: int) -> bool:
+        return not how.when_changed or places[at].still.differs(pixels, state)
+
+    parts = [replace(photo, box=None if place.region is None else place.region.box) for place in places]
     try:
         if notices.has(MODEL):
             recognizer.reopen()
-        (answered,) = see_photos(recognizer, [photo], top=how.top, sure=how.sure, keep=how.keep != "none")
-    except ImageError as error:
-        source.unreadable(photo, str(error), notices)
-        return None
-    except LostModelError as error:
-        notices.trouble(MODEL, f"{error.message}; waiting for a model")
-        source.postpone(photo)
-        return None
+        found = see_photos(recognizer, parts, top=how.top, sure=how.sure, keep=how.keep != "none", wanted=changed)
     except FiveshotError as error:
-        notices.trouble(MODEL, f"{error}; retrying")
+        for place in places:
+            place.still.forget()
+        lost = isinstance(error, LostModelError)
+        notices.trouble(MODEL, f"{error.message}; waiting for a model" if lost else f"{error}; retrying")
         source.postpone(photo)
         return None
     notices.over(MODEL, f"the model {recognizer.path} answers again")
-    return answered
+    unreadable = next((one for one in found if isinstance(one, BadImage) and one.code != BAD_BOX), None)
+    if unreadable is not None:
+        for place in places:
+            place.still.forget()
+        source.unreadable(photo, str(ImageError(unreadable.name, unreadable.reason)), notices)
+        return None
+    return [place.answer(one, notices) for place, one in zip(places, found, strict=True)]
+
+
+class Place:
+    """The whole photo, or a region of it: its votes, and its last answer."""
+
+    def __init__(self, region: NamedBox | None, frames: int) -> None:
+        self.region, self.still = region, Stillness()
+        self._ballot = Ballot(frames)
+        self._before: Vote | None = None  # the last decided one
+        self._last: Prediction | None = None
+
+    def answer(self, found: SeenPhoto | BadImage | None, notices: Notices) -> SeenPhoto | Prediction | None:
+        """Return the answer for a photo: the last one if the region is still, and None if it cannot be seen."""
+        name = "" if self.region is None else self.region.name
+        if isinstance(found, BadImage):
+            notices.trouble(f"region {name}", f"the region {name} cannot be seen: {found.reason}")
+            return None
+        notices.over(f"region {name}", f"the region {name} can be seen again")
+        if found is not None:
+            self._last = found.prediction
+            return found
+        return self._last
+
+    def vote(self, photo: Photo, answered: SeenPhoto | Prediction, source: str) -> Sighting | None:
+        """Count the vote of an answer; return None for a still region, unless it changes the vote."""
+        is_new = isinstance(answered, SeenPhoto)
+        prediction = answered.prediction if isinstance(answered, SeenPhoto) else answered
+        vote = self._ballot.add(prediction.label)
+        changed = vote.decided and (self._before is None or self._before.label != vote.label)
+        self._before = vote if vote.decided else self._before
+        if not (is_new or changed):
+            return None
+        name = "" if self.region is None else self.region.name
+        return Sighting(photo, prediction, vote, changed, utc_now(), source, name)
 
 
 @dataclass(frozen=True)
@@ -205,10 +266,11 @@ class Sighting:
     changed: bool
     time: str  # UTC, ISO 8601
     source: str
+    region: str = ""  # its name; empty for the whole photo
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values, as in the documented schema."""
-        about = {"event": "photo", "time": self.time, "source": self.source}
+        about = {"event": "photo", "time": self.time, "source": self.source, "region": self.region}
         return {**about, **to_json(self.prediction), "vote": to_json(self.vote), "changed": self.changed}
 
     @property
@@ -326,5 +388,6 @@ class Command:
                 "vote": sighting.vote.label or "unknown",
                 "time": sighting.time,
                 "source": sighting.source,
+                "region": sighting.region,
             }
             yield [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self._words]

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fiveshot.core.scorers import RefittedScorer, make_scorer
-from fiveshot.core.scorers.refitted import ALPHAS
+from fiveshot.core.scorers.refitted import RIDGE_ALPHAS
 from fiveshot.heads import check_head
 from fiveshot.heads._testing import PROMISES
 
@@ -90,7 +90,7 @@ def test_ridge_regression_is_that_of_all_samples(balanced: bool) -> None:
     expected = np.c_[queries(), np.ones(len(queries()))] @ ridge(X, targets, weights, alpha)
     np.testing.assert_allclose(head.scores(queries()), expected, rtol=1e-6, atol=1e-8)
     if not balanced:
-        assert alpha == min(ALPHAS, key=lambda tried: left_out_error(targets, tried))
+        assert alpha == min(RIDGE_ALPHAS, key=lambda tried: left_out_error(targets, tried))
 
 
 def left_out_error(targets: np.ndarray, alpha: float) -> float:

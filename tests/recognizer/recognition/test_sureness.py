@@ -97,9 +97,6 @@ def test_the_rate_of_wrong_answers_is_changed_and_undone(make: Callable[..., Rec
     assert model.predict_features(twin[10:]) == before
     with pytest.raises(InputError, match="wrong_answers=2"):
         model.set(wrong_answers=2)
-    for both in ({}, {"wrong_answers": 0.1, "false_rejection": 0.1}):
-        with pytest.raises(InputError, match="one setting"):
-            model.set(**both)
 
 
 def test_a_base_says_when_answers_are_sure() -> None:

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+import scipy
 from numpy.typing import NDArray
+from PIL import Image
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 timm = pytest.importorskip("timm", reason="the extra 'torch' is not installed")
@@ -26,7 +33,7 @@ from fiveshot.backbones import (
 )
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, export_onnx
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.shipping._onnx import write_onnx
 
@@ -81,17 +88,35 @@ def test_onnx_runtime_gives_what_the_head_gives(
     name: str, parameters: dict[str, object], backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path
 ) -> None:
     head = trained(name, vectors, **parameters)
-    write_onnx(backbone, head, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    write_onnx(backbone, head, tmp_path / "model.onnx", all_views=True)
     for count in (1, 9):  # any number of images
-        given = {"images": backbone.preprocessing.normalize(images[:count])}
-        scores, probabilities, familiarity = session.run(None, given)
-        wanted = head.scores(vectors[:count])
-        assert np.abs(scores - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
-        assert np.abs(probabilities - head.probabilities(vectors[:count])).max() < TOLERANCE
-        assert np.abs(familiarity - head.familiarity(vectors[:count])).max() < TOLERANCE * max(
-            1, np.abs(wanted).max()
-        )
+        given = backbone.preprocessing.normalize(images[:count])
+        probabilities, logits, familiarity = answered(tmp_path / "model.onnx", given)
+        wanted = head.probabilities(vectors[:count])
+        assert np.abs(probabilities - wanted).max() < TOLERANCE
+        assert np.abs(scipy.special.softmax(logits, axis=1) - wanted).max() < TOLERANCE
+        wanted = head.familiarity(vectors[:count])
+        assert np.abs(familiarity - wanted).max() < TOLERANCE * max(1, np.abs(head.scores(vectors[:count])).max())
+
+
+def answered(graph: Path, images: NDArray[np.floating]) -> list[NDArray[np.float32]]:
+    """Return all outputs of a graph for some images."""
+    return onnxruntime.InferenceSession(str(graph)).run(None, {"images": images.astype(np.float32)})
+
+
+def test_by_default_a_graph_sees_one_view_from_zero_to_one(
+    backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path
+) -> None:
+    head = trained("unbiased-lda", vectors)
+    write_onnx(backbone, head, tmp_path / "model.onnx")
+    (taken,) = onnxruntime.InferenceSession(str(tmp_path / "model.onnx")).get_inputs()
+    assert (taken.name, taken.shape, taken.type) == ("images", ["n", 3, 160, 160], "tensor(float)")
+    prepared = replace(backbone.preprocessing, views=1)
+    single = replace(backbone, preprocessing=prepared).features(images[:9, :1])
+    for count in (1, 9):
+        probabilities, _, familiarity = answered(tmp_path / "model.onnx", images[:count, 0] / 255)
+        assert np.abs(probabilities - head.probabilities(single[:count])).max() < TOLERANCE
+        assert np.abs(familiarity - head.familiarity(single[:count])).max() < TOLERANCE
 
 
 def test_a_model_without_a_base_is_written_too(
@@ -99,19 +124,22 @@ def test_a_model_without_a_base_is_written_too(
 ) -> None:
     head = make_scorer().learn(vectors[:15], [f"class {i % 3}" for i in range(15)])
     assert head.linear().shortened
-    write_onnx(backbone, head, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    found = session.run(None, {"images": backbone.preprocessing.normalize(images[15:24])})
+    write_onnx(backbone, head, tmp_path / "model.onnx", all_views=True)
+    probabilities, _, familiarity = answered(
+        tmp_path / "model.onnx", backbone.preprocessing.normalize(images[15:24])
+    )
     answer = head.answer(vectors[15:24])
-    for values, wanted in zip(found, (answer.scores, answer.probabilities, answer.familiarity), strict=True):
+    for values, wanted in ((probabilities, answer.probabilities), (familiarity, answer.familiarity)):
         assert np.abs(values - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
 
 
 def test_a_file_says_how_to_use_it(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
     head = trained("ncm", vectors)
     rejection = Rejection(0.05, (1, 5), (-9.0, -7.0))
-    sidecar = write_onnx(backbone, head, tmp_path / "birds.onnx", rejection=rejection)
-    assert sidecar == tmp_path / "birds.json"
+    written = write_onnx(backbone, head, tmp_path / "birds.onnx", rejection=rejection, all_views=True)
+    assert written == tuple(tmp_path / name for name in ("birds.onnx", "birds.json", "labels.txt"))
+    _, sidecar, labels = written
+    assert labels.read_text(encoding="utf-8").splitlines() == ["base 0", "base 1", "base 2", "owl 🦉", "wren"]
     said = json.loads(sidecar.read_text(encoding="utf-8"))
     assert said["classes"] == ["base 0", "base 1", "base 2", "owl 🦉", "wren"]
     assert said["unknown_below"] == [-7.0, -7.0, -7.0, -7.0, -9.0]
@@ -120,14 +148,29 @@ def test_a_file_says_how_to_use_it(backbone: Embedder, vectors: Vectors, tmp_pat
     assert said["input"]["shape"] == ["n", 2, 3, 160, 160]
     assert said["input"]["views"][0] == {"resize_both_sides_to": 160, "mirrored": False}
     assert said["input"]["interpolation"] == "bilinear"
-    (prop,) = onnx.load(tmp_path / "birds.onnx").metadata_props
-    assert (prop.key, json.loads(prop.value)) == ("fiveshot", said)
+    properties = {one.key: one.value for one in onnx.load(tmp_path / "birds.onnx").metadata_props}
+    assert json.loads(properties["fiveshot"]) == said
     onnx.checker.check_model(str(tmp_path / "birds.onnx"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["birds.json", "birds.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["birds.json", "birds.onnx", "labels.txt"]
+
+
+def test_the_metadata_are_those_of_a_classifier_of_ultralytics(
+    backbone: Embedder, vectors: Vectors, tmp_path: Path
+) -> None:
+    write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
+    about = onnxruntime.InferenceSession(str(tmp_path / "birds.onnx")).get_modelmeta().custom_metadata_map
+    assert json.loads(about["names"]) == ast.literal_eval(about["names"])
+    assert json.loads(about["names"])["3"] == "owl 🦉"
+    found = (about["task"], json.loads(about["imgsz"]), about["stride"], about["batch"], about["channels"])
+    assert found == ("classify", [160, 160], "1", "1", "3")
+    how = json.loads(about["fiveshot"])["input"]
+    assert (how["shape"], how["mean"], how["std"]) == (["n", 3, 160, 160], [0, 0, 0], [1, 1, 1])
+    center = {"resize_short_side_to": 170, "center_crop": 160, "mirrored": False}
+    assert how["views"] == [center]
 
 
 def test_without_rejection_no_threshold_is_given(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
-    sidecar = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
+    _, sidecar, _ = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     assert json.loads(sidecar.read_text(encoding="utf-8"))["unknown_below"] == [None] * 5
 
 
@@ -135,9 +178,7 @@ def test_the_preprocessing_said_in_words_is_the_one_used(
     backbone: Embedder, vectors: Vectors, tmp_path: Path
 ) -> None:
     """A photo prepared by the JSON alone, without torch and torchvision, gives nearly the same input."""
-    from PIL import Image
-
-    sidecar = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
+    _, sidecar, _ = write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx", all_views=True)
     said = json.loads(sidecar.read_text(encoding="utf-8"))["input"]
     noise = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
     photo = Image.fromarray(noise).resize((400, 300), Image.Resampling.BICUBIC)
@@ -178,6 +219,12 @@ def test_only_the_files_of_an_earlier_export_are_replaced(
     assert (sidecar.read_text(), graph.exists()) == ('{"made_with": "love"}', False)
     write_onnx(backbone, head, graph, overwrite=True)
     write_onnx(backbone, head, graph)  # every night
+    labels = tmp_path / "labels.txt"
+    labels.write_text("of another model\n")
+    with pytest.raises(StorageError, match=r"labels\.txt, which is written beside birds\.onnx, exists already"):
+        write_onnx(backbone, head, graph)
+    assert labels.read_text() == "of another model\n"
+    labels.unlink()
     foreign = onnx.load(graph)
     del foreign.metadata_props[:]
     for content in (b"", b"no graph at all", foreign.SerializeToString()):
@@ -206,7 +253,7 @@ def test_both_files_come_or_none(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(StorageError, match=r"birds\.json: No space left on device; nothing was left behind"):
+    with pytest.raises(StorageError, match=r"labels\.txt: No space left on device; nothing was left behind"):
         write_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -244,7 +291,32 @@ def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) ->
     pixels = rng.integers(0, 256, (6, embedder.preprocessing.views, 3, 224, 224), np.uint8)
     vectors = embedder.features(pixels)
     head = make_scorer("unbiased-lda").learn(vectors[:4], ["owl", "wren"] * 2)
-    write_onnx(embedder, head, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
-    assert np.abs(scores - head.scores(vectors[4:])).max() < TOLERANCE
+    write_onnx(embedder, head, tmp_path / "model.onnx", all_views=True)
+    probabilities, _, _ = answered(tmp_path / "model.onnx", embedder.preprocessing.normalize(pixels[4:]))
+    assert np.abs(probabilities - head.probabilities(vectors[4:])).max() < TOLERANCE
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "ship.md"
+
+
+def test_the_program_on_the_page_answers_as_a_model_of_one_view(tmp_path: Path) -> None:
+    """What the documentation shows runs with ONNX Runtime and Pillow, on a photo of an odd size."""
+    from fiveshot.data.synthetic import draw_samples
+
+    samples = tmp_path / "samples"
+    draw_samples(samples, seed=0)
+    photo = samples / "test" / "fish" / "1.jpg"
+    with Image.open(photo) as drawn:
+        drawn.resize((401, 300), Image.Resampling.BICUBIC).save(photo, quality=95)
+    with Recognizer.create(tmp_path / "things", views=1, device="cpu") as model:
+        model.learn_many(samples / "learn")
+        export_onnx(model, tmp_path / "things.onnx")
+        (wanted,) = model.predict([photo])
+    program = next(text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S))
+    assert len([line for line in program.splitlines() if line and "import" not in line]) <= 18
+    said = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    best = wanted.candidates[0]
+    name, probability = said.stdout.split()
+    assert (name, float(probability)) == (best.label, pytest.approx(best.probability, abs=2e-3))

@@ -345,7 +345,7 @@ def test_the_graph_has_weights_of_eight_bits_and_answers_as_the_model(
         if name in ("sideways.jpg", "clear.png"):
             continue  # are prepared by the browser, and looked at there
         pixels = embedder.preprocessing.normalize(embedder.pixels(Image.open(odd / name).convert("RGB")))
-        _, probabilities, familiarity = session.run(None, {"images": pixels[None]})
+        probabilities, familiarity = session.run(["probabilities", "familiarity"], {"images": pixels[None]})
         best = said["classes"][probabilities[0].argmax()]
         assert best == wanted.candidates[0].label
         assert abs(probabilities[0].max() - wanted.candidates[0].probability) < CLOSE

@@ -16,7 +16,7 @@ from live import Live, live, running
 from served import served
 from tiny import encoded, picture, tiny_model
 
-from fiveshot.data.synthetic import draw_samples
+from fiveshot.data import draw_samples
 from fiveshot.recognizer import Recognizer
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "cub200"

@@ -1,6 +1,6 @@
-"""Scorers: what scores feature vectors against classes, one file each; NumPy and SciPy, no scikit-learn.
+"""Scorers: methods that score feature vectors against classes, one file each, without scikit-learn.
 
-The recognizer uses them as they are. ``fiveshot.heads`` wraps them as estimators of scikit-learn.
+The recognizer uses them directly. ``fiveshot.heads`` wraps them as scikit-learn estimators.
 """
 
 from fiveshot.core.scorers.fecam import FeCAMScorer

@@ -38,19 +38,19 @@ from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.core.scorers.scorer import BIAS, ROWS_AT_ONCE, Scorer
 from fiveshot.work import one_thread
 
-FEW_FEATURES, FEW_SAMPLES = 512, 256  # matrices up to this size are worked on by one thread each
+FEW_FEATURES, FEW_SAMPLES = 512, 256  # matrices up to this size are computed by one thread each
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedSamples:
-    """Samples that are scored again and again, and what follows from them and the base classes alone."""
+    """Samples that are scored repeatedly, with values that depend only on them and the base classes."""
 
     X: Array  # (n, d)
     base: ClassStatistics
 
     @cached_property
     def energies(self) -> Array:
-        """Their energies in the base classes, (n, n_base)."""
+        """Energies of the samples in the base classes, (n, n_base)."""
         return base_energies(self.X, self.base)
 
 
@@ -90,9 +90,9 @@ class FeCAMScorer(Scorer):
         """Return a metric for each class."""
         spread = within_spread(memory.base, memory.statistics.means) if self.bias else None
         if spread is not None and previous is not None and previous.memory.base is not memory.base:
-            previous = None  # the base classes' spread is in every inflation
+            previous = None  # every noise term depends on the spread of the base classes
 
-        # Classes that are derived together are calibrated together, in the order in which they are asked for.
+        # Classes that are derived together are calibrated together, in the order of use.
         fresh = stale_classes(memory, previous)
         borrowing = {id(own): self._borrowing(own, memory.base) for _, own, is_new in fresh if is_new}
         summed = [own for _, own, is_new in fresh if is_new and borrowing[id(own)] is None]
@@ -117,9 +117,9 @@ class FeCAMScorer(Scorer):
             return derive_models(memory, metric, previous)
 
     def _borrowing(self, summary: ClassSummary, base: ClassStatistics) -> Metric | None:
-        """Return the metric of a new class without a matrix of its own, where γ is large enough for that."""
+        """Return the metric of a new class without a matrix of its own; None if γ is too small for that."""
         beta = self.calibration.beta if self.calibration is not None and len(base) else None
-        # The bias asks for many samples, which are dear then; correlations of rows have no such form.
+        # Removing the bias needs many samples, which is slow in this form; row correlations do not have this form.
         if beta is None or self.bias or self.normalization == "rows":
             return None
         mean, weights = calibrate_mean(summary, base, self.calibration)
@@ -134,10 +134,10 @@ class FeCAMScorer(Scorer):
         mean: Array,
         calibration: Calibration | None,
     ) -> float:
-        """Return tr(MΣ) in the metric of the class, for samples that did not make the metric.
+        """Return tr(MΣ) in the metric of the class, for samples that were not used for the metric.
 
-        Its own samples lie too well in it. Those of the base classes do not, so the trace is taken of theirs and
-        scaled by how much wider or narrower the class is in the plain metric.
+        The samples of the class fit its metric too well. So the trace is computed for the samples of the base
+        classes and scaled by the ratio of the spreads in the Euclidean metric.
         """
         rows = spread.factor
         if calibration is not None and calibration.prototypes == "unit":
@@ -150,7 +150,7 @@ class FeCAMScorer(Scorer):
         return outside * spread.of_class(summary) / spread.trace if spread.trace else 0.0
 
     def class_tokens(self) -> Mapping[Label, object]:
-        """Return the metrics: a class is scored by its own alone."""
+        """Return the metrics: the scores of a class depend only on its own."""
         models: Mapping[Label, object] = self.model.models
         return models
 
@@ -159,11 +159,11 @@ class FeCAMScorer(Scorer):
         return self._scores_with(self.prepared(X), labels, None)
 
     def prepare(self, X: Array) -> Any:
-        """Return the samples as distances are taken of them, with their energies in the base classes."""
+        """Return the transformed samples, for distances, with their energies in the base classes."""
         return X if len(X) > ROWS_AT_ONCE else PreparedSamples(self.prepared(X), self.memory.base)
 
     def score_prepared(self, prepared: Any, labels: list[Label]) -> Array:
-        """Return the scores of prepared samples; the energies are computed once, and only where they are used."""
+        """Return the scores of prepared samples; the energies are computed once, and only if needed."""
         if not isinstance(prepared, PreparedSamples):
             return super().score_prepared(prepared, labels)
         borrows = any(getattr(metric, "borrowed", None) for metric in self.model.of(labels))
@@ -177,11 +177,11 @@ class FeCAMScorer(Scorer):
         return values_like([metric.inflation for metric in metrics], distances) - distances
 
     def prepared(self, X: Array) -> Array:
-        """Return features as distances are taken of them."""
+        """Return the transformed features, for distances."""
         return unit_rows(X) if self.normalize else X
 
 
 def _threads_for(n_features: int, n_samples: int = 0) -> AbstractContextManager[None]:
-    """Let one thread work on small matrices: several wait for each other, on a busy machine most of the time."""
+    """Use one thread for small matrices; several threads mostly wait for each other on a busy machine."""
     few = n_features <= FEW_FEATURES and n_samples <= FEW_SAMPLES
     return one_thread() if few else nullcontext()

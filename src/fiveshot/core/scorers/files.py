@@ -1,6 +1,6 @@
-"""Save and read a learned scorer: one safetensors file, no pickle; scores after reading are the same bits.
+"""Save and load a learned scorer: one safetensors file, no pickle; scores after loading are bit-identical.
 
-Of a scorer of tensors they are the same up to rounding: its arrays come back as NumPy's.
+For a scorer of torch tensors they are equal up to rounding, because its arrays are loaded as NumPy arrays.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def save_scorer(
     Parameters
     ----------
     scorer : Scorer
-        Of this package, or registered.
+        A learned scorer of this package, or of a registered class.
     path : str or path
         The file.
     beside : dict, optional
-        JSON values to keep in the file, too.
+        Further JSON values for the file.
     any_class : bool
-        Also write a scorer whose class is not registered; only who knows the class can read the file then.
+        Also write a scorer whose class is not registered. Reading it needs ``kind``.
 
     Raises
     ------
@@ -91,16 +91,16 @@ def save_scorer(
 def load_scorer(
     path: str | os.PathLike[str], *, device: Any = None, kind: type[Scorer] | None = None
 ) -> tuple[Scorer, dict[str, Any]]:
-    """Read a scorer that :func:`save_scorer` wrote, and what was written beside it.
+    """Load a scorer that :func:`save_scorer` wrote, and the values of ``beside``.
 
     Parameters
     ----------
     path : str or path
         The file.
     device : str, optional
-        Places it elsewhere than it was saved from. On the CPU its arrays are NumPy's.
+        The device to load it to; the one it was saved from unless given. On the CPU it has NumPy arrays.
     kind : type, optional
-        Its class; the one that the file names unless given.
+        The class of the scorer; the one that the file names unless given.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def load_scorer(
 
 
 class _UnknownClassError(Exception):
-    """A file names a class of scorers that is not known here."""
+    """A file names an unknown class of scorers."""
 
 
 def _read(kind: type[Scorer] | None, arrays: dict[str, Array], meta: dict[str, Any], device: Any) -> Scorer:
@@ -158,7 +158,7 @@ def _read(kind: type[Scorer] | None, arrays: dict[str, Array], meta: dict[str, A
 
 
 def _refuse_absent(device: Any) -> None:
-    """Refuse a device that this machine does not have."""
+    """Raise an error for a device that this machine does not have."""
     if not str(device).startswith("cuda") or import_extra("torch", extra="torch").cuda.is_available():
         return
     raise InputError(

@@ -1,4 +1,4 @@
-"""What scorers are given: finite matrices of features, in NumPy or as tensors of torch."""
+"""Checks of the inputs of scorers: finite matrices of features, as NumPy arrays or torch tensors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fiveshot.extras import import_extra
 
 
 def as_features(X: Any, n_features: int | None, owner: str) -> Array:
-    """Return X as a finite matrix in 32 or 64 bits: half precision becomes 32 bits, whole numbers become 64.
+    """Return X as a finite matrix of float32 or float64: half precision becomes float32, integers become float64.
 
-    Tensors of torch stay where they are; everything else becomes an array of NumPy. ``n_features`` is the number
-    of columns that ``owner`` has learned, or None where any will do.
+    Torch tensors stay on their device; everything else becomes a NumPy array. ``n_features`` is the number of
+    columns that ``owner`` has learned, or None for any number.
 
     >>> as_features([[1, 2]], None, "NCM").dtype
     dtype('float64')
@@ -39,7 +39,7 @@ def as_features(X: Any, n_features: int | None, owner: str) -> Array:
 
 
 def refuse_not_finite(X: Array) -> None:
-    """Refuse features that hold NaN or infinity."""
+    """Raise an error for features with NaN or infinity."""
     xp = namespace(X)
     finite = xp.isfinite(X)
     if xp.all(finite):
@@ -65,7 +65,7 @@ def _in_precision(X: Array) -> Array:
 
 
 def on_device(X: Array, device: Any) -> Array:
-    """Return features where a scorer is to compute: as they are without a device, else by torch on that one."""
+    """Return features on the device of a scorer: unchanged without a device, else as torch tensors."""
     if device is None or (is_numpy_array(X) and str(device) == "cpu"):
         return X
     torch = import_extra("torch", extra="torch")

@@ -5,13 +5,14 @@ Fourier features (Rahimi and Recht, 2007) stand for the kernel k(x, y) = exp(−
 
     φ(x) = √(2 / D) cos(Ωᵀx + b),   columns of Ω ~ N(0, 2γ 1),   b ~ U(0, 2π).
 
-Of them every class has a mean μ_c, and all classes share Σ = Σ_c Σ_i (φ_i − μ_c)(φ_i − μ_c)ᵀ / n. A sample scores
+Every class has a mean μ_c of these features, and all classes share Σ = Σ_c Σ_i (φ_i − μ_c)(φ_i − μ_c)ᵀ / n. A
+sample scores
 
     s_c(x) = φ(x)·Σ⁻¹ μ_c − ½ μ_c·Σ⁻¹ μ_c.
 
-The paper has D = 5,000, more samples than that, and a γ for each backbone. Here γ is the best of some multiples of
-1 / (d · variance) on a part of the base session, and Σ gets a share ε of the sphere: without it there is no
-inverse where samples are fewer than D.
+The paper uses D = 5,000, more samples than that, and one γ for each backbone. Here γ is the best of some multiples
+of 1 / (d · variance) on a part of the base session. A share ε of the unit matrix is added to Σ, because with fewer
+samples than D it has no inverse.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from fiveshot.core.scatter import PooledScatter, pooled_scatter
 from fiveshot.core.scorers.parameters import with_parameters
 from fiveshot.core.scorers.scorer import Scorer
 
-MOST_IN_TRIALS = 1000  # random features: the γ that suits these suits all
-SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
+MOST_IN_TRIALS = 1000  # random features in the trials of γ; more would choose the same
+SCORED_AT_ONCE = 1024  # samples mapped at a time; limits the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +53,13 @@ class FourierFeatures:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """γ, which was chosen on the base session, and the random features of that kernel."""
+    """The γ chosen on the base session, and the random features of its kernel."""
 
     gamma: float
     features: FourierFeatures
 
     def __call__(self, X: Array) -> Array:
-        """Map features some at a time, (n, d) → (n, D)."""
+        """Map features in blocks, (n, d) → (n, D)."""
         return namespace(X).concat([self.features(part) for part in chunks(X, SCORED_AT_ONCE)])
 
 
@@ -71,7 +72,7 @@ def fourier_features(n_features: int, width: int, gamma: float, *, seed: int, li
 
 @dataclass(frozen=True, eq=False)
 class KernelModel:
-    """The scatter within classes, and the scores φ(x)·w − b that follow from it and from the means."""
+    """The scatter within classes, and the w and b of the scores φ(x)·w − b."""
 
     pooled: PooledScatter
     weights: Array  # (n_classes, D)
@@ -89,14 +90,14 @@ class KernelLDAScorer(Scorer):
     gammas : sequence of float
         Multiples of 1 / (d · variance), tried as γ on 20 % of the base session; the best is kept.
     shrinkage : float
-        ε, the share of the sphere in the covariance. The paper has none; of 0.0001, 0.01, 0.1 and 0.3 the last was
-        best on held-out training photographs of base classes of CUB-200.
+        ε, the share of the unit matrix in the covariance. The paper uses none. Of 0.0001, 0.01, 0.1 and 0.3, the
+        last was best on held-out training photos of the base classes of CUB-200.
     random_state : int
         Seed of all draws.
     temperature : float
         Probabilities are softmax(score / temperature).
     device : str, optional
-        Where arrays are moved to; None computes where they are.
+        The device to move arrays to; None leaves them where they are.
 
     Examples
     --------
@@ -130,7 +131,7 @@ class KernelLDAScorer(Scorer):
         return kernel, class_statistics(kernel(X), y)
 
     def embed(self, X: Array) -> Array:
-        """Return the random Fourier features; the features themselves before there is a base session."""
+        """Return the random Fourier features; before the base session, the features themselves."""
         return X if self.basis is None else self.basis(X)
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: KernelModel | None) -> KernelModel:
@@ -139,7 +140,7 @@ class KernelLDAScorer(Scorer):
         means, n = memory.statistics.means, int(memory.statistics.counts.sum())
         xp = namespace(means)
         covariance = (pooled.base.matrices[0] + xp.astype(pooled.new.matrices[0], means.dtype)) / n
-        level = float(xp.mean(xp.linalg.diagonal(covariance))) or 1.0  # of classes seen once nothing is known
+        level = float(xp.mean(xp.linalg.diagonal(covariance))) or 1.0  # classes with one sample have no scatter
         weights = solve_ridge((1 - self.shrinkage) * covariance, means, self.shrinkage * level)
         return KernelModel(pooled, weights, xp.vecdot(weights, means) / 2)
 
@@ -151,13 +152,13 @@ class KernelLDAScorer(Scorer):
         return namespace(X).concat(rows) - shifts
 
     def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return the random features with their γ, and the scores."""
+        """Return γ, the random features and the model."""
         drawn, model = self.basis.features, self.model
         arrays = {"frequencies": drawn.frequencies, "phases": drawn.phases}
         return arrays | {"weights": model.weights, "shifts": model.shifts}, {"gamma": self.basis.gamma}
 
     def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
-        """Return the scorer with the random features and the scores that were saved."""
+        """Return the scorer with the saved random features and model."""
         after = copy(self)
         after.basis = Kernel(float(values["gamma"]), FourierFeatures(arrays["frequencies"], arrays["phases"]))
         pooled = pooled_scatter(memory, after._columns, None)

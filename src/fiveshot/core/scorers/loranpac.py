@@ -6,9 +6,10 @@ each sample, Y a one for its class. RanPAC solves YᵀH (HᵀH + λ1)⁻¹. Here
 
     weights = YᵀH · U_k S_k⁻² U_kᵀ,   k = (1 − ζ) n,
 
-are of least squared error and of least norm on the k largest singular values; the share ζ, a quarter, is dropped.
-A session with rows H' goes on from what is kept: of S_k U_kᵀ and H', one below the other, the k largest are taken
-again. The sums YᵀH are of all samples. So no sample is kept, and how classes came in sessions matters a little.
+minimize the squared error and the norm on the k largest singular values; a share ζ, a quarter, is dropped. A
+session with rows H' continues from the kept part: S_k U_kᵀ and H' are stacked, and the k largest singular values
+are kept again. The sums YᵀH are over all samples. So no sample is stored, and the split into sessions matters a
+little.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from fiveshot.core.ranges import Allowed, Range
 from fiveshot.core.scorers.scorer import Scorer, refuse_forgetting
 
 SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
-NOTHING = 1e-12  # of the largest squared singular value: below it is rounding
-LEAST = 1e-300  # where all features are zero, so are the weights
+ROUNDING = 1e-12  # relative to the largest squared singular value; smaller ones are rounding errors
+TINIEST = 1e-300  # if all features are zero, the weights are, too
 
 
 @dataclass(frozen=True, eq=False)
 class TruncatedModel:
-    """What is kept of all rows, in double precision, and the weights that follow."""
+    """The kept part of all rows, in double precision, and the weights."""
 
     statistics: ClassStatistics
     feature_map: RandomFeatures
@@ -60,8 +61,8 @@ class LoRanPACScorer(Scorer):
     Parameters
     ----------
     n_projections : int
-        Random features. The paper has 100,000; here they are as many as in RanPAC, so that the two differ in how
-        they solve.
+        Random features. The paper uses 100,000. Here there are as many as in RanPAC, so that the two methods
+        differ only in the solution.
     truncation : float
         ζ, the share of the singular values that is dropped.
     random_state : int
@@ -69,7 +70,7 @@ class LoRanPACScorer(Scorer):
     temperature : float
         Probabilities are softmax(score / temperature).
     device : str, optional
-        Where arrays are moved to; None computes where they are.
+        The device to move arrays to; None leaves them where they are.
 
     Examples
     --------
@@ -111,7 +112,7 @@ class LoRanPACScorer(Scorer):
         factor = largest_part(rows, rank) if len(y) or previous is None else previous.factor
         sums = self._sums(statistics, mapped, y, previous)
         # S_k⁻⁴, because both factors have S_k in them.
-        weights = ((sums @ factor.T) / at_least(squared_lengths(factor) ** 2, LEAST)) @ factor
+        weights = ((sums @ factor.T) / at_least(squared_lengths(factor) ** 2, TINIEST)) @ factor
         return TruncatedModel(statistics, feature_map, factor, sums, xp.astype(weights, X.dtype))
 
     def _sums(
@@ -128,19 +129,19 @@ class LoRanPACScorer(Scorer):
         return xp.stack(found)
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
-        """Return what the regression says of each class."""
+        """Return the regression values of all classes."""
         model = self.model
         weights = model.weights[positions(np.searchsorted(self.classes, labels), X)]
         return namespace(X).concat([model.feature_map(part) @ weights.T for part in chunks(X, SCORED_AT_ONCE)])
 
     def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return what is kept, and the weights."""
+        """Return the kept part and the weights."""
         model = self.model
         names = ("factor", "sums", "weights")
         return {"projection": model.feature_map.projection} | {name: getattr(model, name) for name in names}, {}
 
     def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
-        """Return the scorer with what was saved."""
+        """Return the scorer with the saved model."""
         kept = (arrays[name] for name in ("factor", "sums", "weights"))
         return self.holding(memory, TruncatedModel(memory.statistics, RandomFeatures(arrays["projection"]), *kept))
 
@@ -148,11 +149,11 @@ class LoRanPACScorer(Scorer):
 def largest_part(rows: Array, rank: int) -> Array:
     """Return S_k U_kᵀ of rows = V S Uᵀ, (k, M), for the largest singular values, at most ``rank`` of them.
 
-    By the eigenvalues of the smaller matrix of products, in the precision of the rows.
+    Computed from the eigenvalues of the smaller Gram matrix, in the precision of the rows.
     """
     wide = len(rows) <= rows.shape[1]
     values, vectors = eigh(row_gram(rows) if wide else column_gram(rows))
-    kept = max(1, min(rank, int((as_numpy(values) > NOTHING * float(values[-1])).sum())))
+    kept = max(1, min(rank, int((as_numpy(values) > ROUNDING * float(values[-1])).sum())))
     if wide:
         return vectors[:, -kept:].T @ rows
     return namespace(rows).sqrt(at_least(values[-kept:], 0.0))[:, None] * vectors[:, -kept:].T

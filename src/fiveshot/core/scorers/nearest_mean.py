@@ -1,4 +1,4 @@
-"""Nearest class mean, and TEEN, which is the same with calibrated means."""
+"""Nearest class mean; with calibrated means it is TEEN."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fiveshot.core.ranges import Allowed, OneOf
 from fiveshot.core.scorers.scorer import BIAS, Scorer
 
 Metric = Literal["cosine", "euclidean"]
-LEAST_LENGTH = 0.1  # of the squared length of a prototype, which must stay positive when its noise is taken off
+LEAST_LENGTH = 0.1  # share of the squared length of a prototype that is left after subtracting its noise
 
 
 @dataclass(frozen=True, eq=False)
 class Prototype:
-    """The mean of a class as the scorer uses it, and what its noise adds to squared distances in expectation."""
+    """The mean of a class for this scorer, and the expected addition of its noise to squared distances."""
 
     mean: Array  # (d,)
     inflation: float = 0.0
@@ -39,7 +39,7 @@ class NCMScorer(Scorer):
     ['kite']
     """
 
-    unused_fields = ("beta",)  # there are no covariances to scale
+    unused_fields = ("beta",)  # this scorer uses no covariances
     ranges: ClassVar[Mapping[str, Allowed]] = {"metric": OneOf(get_args(Metric)), "bias": BIAS}
 
     metric: Metric = "cosine"
@@ -55,7 +55,7 @@ class NCMScorer(Scorer):
         """Return a prototype for each class."""
         spread = within_spread(memory.base, memory.statistics.means) if self.bias else None
         if spread is not None and previous is not None and previous.memory.base is not memory.base:
-            previous = None  # the base classes' spread is in every inflation
+            previous = None  # every noise term depends on the spread of the base classes
 
         def prototype(summary: ClassSummary, is_new: bool) -> Prototype:
             calibration = self.calibration if is_new else None
@@ -71,14 +71,14 @@ class NCMScorer(Scorer):
 
     @staticmethod
     def _noise(summary: ClassSummary, spread: WithinSpread, calibration: Calibration | None) -> float:
-        """Return tr(Σ) of what is averaged: the samples, or unit vectors where prototypes are those."""
+        """Return tr(Σ) of the averaged vectors: samples, or unit vectors for unit prototypes."""
         if calibration is None or calibration.prototypes == "raw":
             return spread.of_class(summary)
         own = ClassSummary(summary.count, summary.mean, unit_noise(summary.factor, summary.mean))
         return WithinSpread(unit_noise(spread.factor, summary.mean)).of_class(own)
 
     def class_tokens(self) -> Mapping[Label, object]:
-        """Return the prototypes: a class is scored by its own alone."""
+        """Return the prototypes: the scores of a class depend only on its own."""
         models: Mapping[Label, object] = self.model.models
         return models
 

@@ -1,6 +1,6 @@
-"""The parameters of a scorer by name: its own, and the fields of those that are dataclasses themselves.
+"""The parameters of a scorer by name: its own, and the fields of parameters that are dataclasses.
 
-A field is named with its owner (``calibration__alpha``) or, where that is enough, alone (``alpha``).
+A field is named with its owner (``calibration__alpha``) or, if that is unique, alone (``alpha``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUES: dict[str, Any] = {"Calibration": Calibration, "Prior": Prior, "Sampling"
 
 
 def method_name(scorer: Scorer) -> str:
-    """Return what messages call the method of a scorer.
+    """Return the name of a scorer's method for messages.
 
     >>> from fiveshot.core.scorers import FeCAMScorer
     >>> method_name(FeCAMScorer())
@@ -34,7 +34,7 @@ def method_name(scorer: Scorer) -> str:
 
 
 def own_parameters(scorer: Scorer) -> dict[str, Any]:
-    """Return the parameters of the constructor, as they were given.
+    """Return the parameters of the constructor.
 
     >>> from fiveshot.core.scorers import FeCAMScorer
     >>> own_parameters(FeCAMScorer(10.0))["gamma"]
@@ -44,7 +44,7 @@ def own_parameters(scorer: Scorer) -> dict[str, Any]:
 
 
 def parameter_names(scorer: Scorer) -> list[str]:
-    """Return what :func:`with_parameters` can set: own parameters, and the fields of their values.
+    """Return the names that :func:`with_parameters` can set: own parameters and the fields of their values.
 
     >>> from fiveshot.core.scorers import make_scorer
     >>> sorted(set(parameter_names(make_scorer("teen"))) - set(parameter_names(make_scorer("ncm"))))
@@ -75,7 +75,7 @@ def parameter(scorer: Scorer, name: str) -> Any:
 
 
 def with_parameters(scorer: AnyScorer, values: Mapping[str, Any]) -> AnyScorer:
-    """Return an unlearned copy of the scorer with other values.
+    """Return an unlearned copy of the scorer with changed parameters.
 
     >>> from fiveshot.core.scorers import make_scorer
     >>> with_parameters(make_scorer("teen"), {"alpha": 0.5, "bias": 1.0}).calibration.alpha
@@ -86,7 +86,7 @@ def with_parameters(scorer: AnyScorer, values: Mapping[str, Any]) -> AnyScorer:
 
 
 def check_parameters(scorer: Scorer) -> None:
-    """Refuse parameters that are not what the class says they may be.
+    """Raise an error for parameters that the class does not allow.
 
     >>> from fiveshot.core.scorers import make_scorer
     >>> check_parameters(make_scorer("ncm", bias=-1.0))
@@ -110,20 +110,20 @@ def field_parameters(own: Mapping[str, Any], kind: type[Scorer]) -> dict[str, An
 
 
 def field_owners(own: Mapping[str, Any], kind: type[Scorer]) -> dict[str, str]:
-    """Return for each field of a parameter that is a dataclass the name of that parameter."""
+    """Return the name of the parameter for each field of a parameter that is a dataclass."""
     return {field: name for name in own for field in _field_names(_value(own, name, kind), kind)}
 
 
 def changed_parameters(
     own: Mapping[str, Any], changes: Mapping[str, Any], kind: type[Scorer], owner: str
 ) -> dict[str, Any]:
-    """Return own parameters after some changes, by their names, by ``name__field`` or by the name of a field.
+    """Return the parameters after changes, which are named ``name``, ``name__field`` or ``field``.
 
-    ``owner`` is whose they are, for errors.
+    ``owner`` is the name of their owner for errors.
     """
     changed = {name: changes.get(name, value) for name, value in own.items()}
     fields: dict[str, dict[str, Any]] = {}
-    owners = field_owners(changed, kind)  # of the values that were just given
+    owners = field_owners(changed, kind)  # fields of the new values
     for key, value in changes.items():
         if key in own:
             continue
@@ -157,7 +157,7 @@ def _value(own: Mapping[str, Any], name: str, kind: type[Scorer]) -> Any:
 
 
 def _field_names(value: Any, kind: type[Scorer]) -> list[str]:
-    """Return the fields of a dataclass that the scorer reads; none of any other value."""
+    """Return the fields of a dataclass that the scorer reads; empty for other values."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return []
     return [field.name for field in dataclasses.fields(value) if field.name not in kind.unused_fields]
@@ -173,7 +173,7 @@ def plain_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_parameters(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as they were before :func:`plain_parameters`; arrays and lists become tuples.
+    """Reverse :func:`plain_parameters`; arrays and lists become tuples.
 
     >>> read_parameters({"lambdas": [1.0, 10.0], "prior": None})
     {'lambdas': (1.0, 10.0), 'prior': None}

@@ -1,4 +1,4 @@
-"""RanPAC: ridge regression on random features; with Gaussian samples RanPAC*, with calibrated ones C-RanPAC."""
+"""RanPAC: ridge regression on random features. With Gaussian samples RanPAC*, with calibrated ones C-RanPAC."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from fiveshot.core.arrays import (
     unit_rows,
     values_like,
 )
-from fiveshot.core.calibration import TOGETHER, Gaussian
+from fiveshot.core.calibration import CLASSES_AT_ONCE, Gaussian
 from fiveshot.core.draws import (
     RandomFeatures,
     Rows,
     Sampling,
     derived_seed,
-    draw_samples,
     factored_samples,
+    gaussian_samples,
     random_features,
     stratified_split,
 )
@@ -67,12 +67,12 @@ Scoring = Literal["cosine", "linear"]
 Mass = Literal["samples", "balanced"]
 LAMBDAS = tuple(10.0**k for k in range(-1, 9))
 SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
-KEPT_AT_MOST = 1 << 26  # random features of samples that are scored again and again, 256 MB in single precision
+KEPT_AT_MOST = 1 << 26  # numbers kept for samples that are scored repeatedly, 256 MB in single precision
 
 
 @dataclass(frozen=True, eq=False)
 class MappedSamples:
-    """Random features of samples that are scored again and again."""
+    """Random features of samples that are scored repeatedly."""
 
     mapped: Array  # (n, M)
     lengths: Array  # (n, 1)
@@ -157,16 +157,16 @@ class RanPACScorer(Scorer):
         lambdas: Sequence[float] = LAMBDAS,
         random_state: int = 0,
     ) -> Self:
-        """Return a scorer as if it had learned samples of which only statistics and sums are left.
+        """Return the scorer that would have learned these samples, from their statistics and sums.
 
-        It learns new classes and forgets them as any other.
+        It learns and forgets new classes like any other.
 
         Parameters
         ----------
         statistics : ClassStatistics
-            Those of the samples.
+            Statistics of the samples.
         sums : GramSums
-            Those of their random features, which a scorer with this ``random_state`` draws.
+            Sums of their random features for this ``random_state``.
         lam : float
             The regularization.
         lambdas, random_state
@@ -201,16 +201,16 @@ class RanPACScorer(Scorer):
         )
 
     def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return the rows or sums, and what was chosen."""
+        """Return the rows or sums, and the chosen λ."""
         return model_state(self.model)
 
     def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
-        """Return the scorer with the regression that was saved."""
+        """Return the scorer with the saved regression."""
         tokens = derive_models(memory, lambda _, __: object(), None)
         return self.holding(memory, restored_model(arrays, values, tokens))
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
-        """Return what the regression says of each class."""
+        """Return the regression values of all classes."""
         weights = self._class_weights(labels)
         scores = empty((len(X), len(labels)), X)
         buffer = empty((min(len(X), SCORED_AT_ONCE), weights.shape[1]), X)
@@ -222,7 +222,7 @@ class RanPACScorer(Scorer):
         return scores
 
     def prepare(self, X: Array) -> Any:
-        """Return the random features of not too many samples, and their lengths."""
+        """Return the random features and their lengths, if the samples are few enough."""
         if len(X) * self.model.weights.shape[1] > KEPT_AT_MOST:
             return X
         mapped = self.model.feature_map(X)
@@ -273,14 +273,14 @@ class RanPACScorer(Scorer):
         targets = one_hot(codes, len(rows), features)
         roots = values_like([self._weight(mass, counts[code]) ** 0.5 for code in codes], features)[:, None]
         train, held_out = stratified_split(codes, held_out=0.2, seed=self._seed)
-        # The map is homogeneous: weighting a sample before it weights its mapped row.
+        # The map is homogeneous: weighting a sample weights its mapped row.
         lam = best_lambda(
             features * roots, targets * roots, feature_map, train=train, held_out=held_out, lambdas=self.lambdas
         )
         return lam, mass
 
     def _folded_and_chosen(self, evidence: Evidence, feature_map: RandomFeatures) -> tuple[Evidence, float, float]:
-        """Sum the rows of a large base session, and choose λ on the way; return the mean number of rows, too."""
+        """Sum the rows of a large base session and choose λ; also return the mean number of rows."""
         counts = [len(rows) for rows in evidence.rows.values()]
         codes = np.repeat(np.arange(len(counts)), counts)
         held_out = np.zeros(len(codes), dtype=np.bool_)
@@ -328,7 +328,9 @@ class RanPACScorer(Scorer):
         count = self.sampling.per_class if self.sampling else 0
         gaussian = gaussians.take(label)
         few = isinstance(gaussian, ClassGaussian) and 2 * len(gaussian.factor) < len(gaussian.mean)
-        return (factored_samples if few else draw_samples)(gaussian, count, seed=derived_seed(self._seed, label))
+        return (factored_samples if few else gaussian_samples)(
+            gaussian, count, seed=derived_seed(self._seed, label)
+        )
 
 
 def _lengths(mapped: Array) -> Array:
@@ -336,7 +338,7 @@ def _lengths(mapped: Array) -> Array:
 
 
 class _Gaussians:
-    """The distributions that classes are sampled from, calibrated together as they are asked for."""
+    """The distributions to sample classes from, calibrated together in the order of use."""
 
     def __init__(self, calibration: Calibration | None, memory: Memory, first: list[Label]) -> None:
         self._calibration, self._memory = calibration, memory
@@ -344,13 +346,13 @@ class _Gaussians:
         self._ready: dict[Label, Gaussian] = {}
 
     def take(self, label: Label) -> Gaussian:
-        """Return one of them, which is not kept."""
+        """Return one distribution and drop it."""
         base, new = self._memory.base, self._memory.new
         if label in base:
             return calibrate(base[label], base, None)
         if label not in self._ready:
             self._waiting.pop(label, None)
-            group = [label, *islice((other for other in self._waiting if other in new), TOGETHER - 1)]
+            group = [label, *islice((other for other in self._waiting if other in new), CLASSES_AT_ONCE - 1)]
             for other in group:
                 self._waiting.pop(other, None)
             found = calibrate_all([new[other] for other in group], base, self._calibration)

@@ -1,4 +1,4 @@
-"""Scorers by name: those of the package, and those that plugins register. A head is what users call one."""
+"""Scorers by name: those of the package and those that plugins register. Users call a scorer a head."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from fiveshot.plugins import defining_file, load_plugins, same_origin, unknown_o
 Flavor = Literal["paper", "published"]
 Make = Callable[[], Scorer]
 DEFAULT_HEAD = "unbiased-lda"
-"""The name of the head that ``make_scorer()`` and ``make_head()`` make."""
+"""The name of the default head."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+_-]*")  # what can stand in a list of methods and in a path
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+_-]*")  # can be used in lists of methods and in paths
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Recipe:
     Parameters
     ----------
     name : str
-        What :func:`make_scorer`, :func:`~fiveshot.heads.make_head`, the command line and models call it.
+        The name for :func:`make_scorer`, :func:`~fiveshot.heads.make_head`, the command line and models.
     description : str
         One line.
     paper : callable
-        Returns the unlearned scorer as the paper's text has it.
+        Returns the unlearned scorer as described in the paper.
     published : callable, optional
-        Returns it as the published code has it, where that differs.
+        Returns the unlearned scorer of the published code, if it differs.
     label : str, optional
-        The name as readers know it; ``name`` unless given.
+        The name in tables; ``name`` unless given.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Recipe:
 
 
 # All RanPAC recipes score by cosine: with 800 samples of a new class against some thirty features of a base class
-# the text's linear score loses the old classes.
+# the linear score of the text loses the old classes.
 TEXT = Calibration(alpha=0.9, beta=1.0)
 UNIT = Calibration(alpha=0.9, beta=1.0, prototypes="unit")
 HALF_TEXT = Calibration(alpha=0.9, beta=0.5)
@@ -239,7 +239,7 @@ _digests: dict[type[Scorer], str | None] = {}
 
 
 class _Recipes(Mapping[str, Recipe]):
-    """The recipes of the package, then those that were registered."""
+    """The recipes of the package, then the registered ones."""
 
     def __getitem__(self, name: str) -> Recipe:
         return _registered[name] if name in _registered else PACKAGE[name]
@@ -257,7 +257,7 @@ RECIPES: Mapping[str, Recipe] = _Recipes()
 
 
 def scorer_class(name: str) -> type[Scorer] | None:
-    """Return the class that a file names; plugins are loaded where it is not known so far."""
+    """Return the class that a file names; plugins are loaded if it is unknown."""
     known = {**PACKAGE_CLASSES, **_registered_classes}
     if name not in known:
         load_plugins()
@@ -266,7 +266,7 @@ def scorer_class(name: str) -> type[Scorer] | None:
 
 
 def recipe_name(name: str, *, kind: str = "head") -> str:
-    """Return the name of a recipe that there is; plugins are loaded where it is not known so far.
+    """Return the name if there is such a recipe; plugins are loaded if it is unknown.
 
     >>> recipe_name("ncm")
     'ncm'
@@ -286,10 +286,10 @@ def make_scorer(name: str = DEFAULT_HEAD, flavor: Flavor = "paper", **parameters
     name : str
         One of ``RECIPES``; the default unless given.
     flavor : {"paper", "published"}
-        ``"paper"`` follows the text, with the score that makes it work; ``"published"`` does what the published
-        code does where that differs.
+        ``"paper"`` follows the text, with the score that makes it work; ``"published"`` follows the published code
+        where it differs.
     **parameters
-        Replace single values. Fields of a calibration, a prior or a sampling are named directly: ``alpha``,
+        Parameters to change. Fields of a calibration, a prior or a sampling are named directly: ``alpha``,
         ``tau``, ``shrinkage``.
 
     Returns
@@ -319,7 +319,7 @@ def make_scorer(name: str = DEFAULT_HEAD, flavor: Flavor = "paper", **parameters
 
 
 def refuse_unknown_parameters(name: str, scorer: Scorer, given: Iterable[str]) -> None:
-    """Refuse parameters that the scorer of a recipe does not have."""
+    """Raise an error for parameters that the scorer of a recipe does not have."""
     allowed = parameter_names(scorer)
     for one in given:
         if one not in allowed:
@@ -331,24 +331,23 @@ def refuse_unknown_parameters(name: str, scorer: Scorer, given: Iterable[str]) -
 
 
 def register_head(name: str, make: Make | Mapping[Flavor, Make], description: str = "") -> None:
-    """Make a scorer known by name to :func:`~fiveshot.heads.make_head`, ``fiveshot bench``, models and files.
+    """Register a scorer under a name for :func:`~fiveshot.heads.make_head`, ``fiveshot bench``, models and files.
 
-    Registering a name again is an error, unless the same file does it.
+    Only the file that registered a name may register it again.
 
     Parameters
     ----------
     name : str
         Letters, digits, ``-``, ``_`` and ``+``.
     make : callable or mapping
-        Returns the unlearned scorer: the class itself where its defaults are right, or a function. A mapping gives
-        one such for each flavor.
+        The class of the scorer, or a function that returns an unlearned scorer. A mapping has one for each flavor.
     description : str, optional
-        A line for ``fiveshot bench --list``; the first of the class's docstring unless given.
+        A line for ``fiveshot bench --list``; the first line of the class's docstring unless given.
 
     Raises
     ------
     InputError
-        A name that is taken or cannot be one, or a scorer that lacks something.
+        If the name is taken or not allowed, or the scorer is incomplete.
 
     Examples
     --------
@@ -384,17 +383,17 @@ def register_head(name: str, make: Make | Mapping[Flavor, Make], description: st
 
 
 def unregister_head(name: str) -> None:
-    """Take the name of a registered head away again; its class stays known, so that files of it can be read.
+    """Remove the name of a registered head. Its class stays known, so its files can still be read.
 
     Parameters
     ----------
     name : str
-        A name that was registered.
+        A registered name.
 
     Raises
     ------
     InputError
-        Any other name.
+        If the name is not registered.
 
     Examples
     --------
@@ -408,7 +407,7 @@ def unregister_head(name: str) -> None:
 
 
 def require_scorer(scorer: Any) -> Scorer:
-    """Return the scorer, or say what it lacks to be one.
+    """Return the scorer if it is complete; otherwise raise an error that says what is missing.
 
     >>> require_scorer("ncm")
     Traceback (most recent call last):
@@ -443,10 +442,10 @@ def require_scorer(scorer: Any) -> Scorer:
 
 
 def source_digest(kind: type[Scorer]) -> str | None:
-    """Return a digest of the files that a class from outside this package is defined in; None for one of ours.
+    """Return a digest of the source files of a class from outside this package; None for classes of this package.
 
-    A changed file is another method, whose runs must not be taken for those of the one before. The file is read
-    once, when the class is registered, because a later state of it is not the code that runs.
+    A changed file is another method, and its runs must not be confused with earlier ones. The file is read once,
+    when the class is registered, because later changes are not in the running code.
 
     >>> from fiveshot.core.scorers import NCMScorer
     >>> source_digest(NCMScorer) is None

@@ -1,8 +1,8 @@
 """Classifiers of scikit-learn, fitted again after every session on all samples so far: joint training.
 
-What a user would try first, and what sessions are measured against: every sample of every session is kept, and all
-are used at once, so that nothing is forgotten. Of n samples x_i of classes y_i, each counts w_i = 1 or, balanced,
-n over the number of classes and of samples in its class:
+This is what a user would try first, and the upper bound for learning in sessions: all samples are kept and used
+together, so nothing is forgotten. Sample x_i of class y_i has the weight w_i = 1 or, balanced, n over the number
+of classes and over the number of samples of its class:
 
     ridge:     min Σ w_i ‖t_i − W x_i − b‖² + α ‖W‖²,   t_i = 1 for its class and −1 for the others;
     logistic:  min Σ w_i (−log softmax(W x_i + b)[y_i]) + ‖W‖² / 2C,   on standardized features;
@@ -31,18 +31,18 @@ from fiveshot.core.ridge import Evidence
 from fiveshot.core.scorers.scorer import Scorer, nothing
 
 Classifier = Literal["ridge", "logistic", "lda", "knn"]
-ALPHAS = tuple(10.0**k for k in range(-2, 7))
+RIDGE_ALPHAS = tuple(10.0**k for k in range(-2, 7))
 NEIGHBORS = 5
 ITERATIONS = 1000  # of the logistic regression, at most
-NO_VOTE = 1e-3  # the share of the votes that a class has without any, so that its logarithm is a number
+NO_VOTE = 1e-3  # share of the votes for a class without votes, so that its logarithm is finite
 
 
 @dataclass(frozen=True, eq=False)
 class RefittedModel:
-    """All samples, and the classifier that was fitted on them."""
+    """All samples, and the classifier fitted on them."""
 
     evidence: Evidence
-    classifier: Any  # None where there is one class
+    classifier: Any  # None for a single class
 
 
 @dataclass(eq=False)
@@ -54,14 +54,14 @@ class RefittedScorer(Scorer):
     classifier : {"ridge", "logistic", "lda", "knn"}
         Ridge regression, logistic regression, linear discriminant analysis with shrinkage, or nearest neighbors.
     balanced : bool
-        Every class counts the same, however many samples it has; nearest neighbors take no notice.
+        Every class has the same total weight. Nearest neighbors ignore this.
     strength : float
         C of the logistic regression.
     temperature : float
         Probabilities are softmax(score / temperature); with 1 those of the logistic regression and of the
         discriminant analysis are scikit-learn's.
     device : str, optional
-        Where scores are moved to; all is computed by NumPy on the CPU.
+        The device to move scores to; NumPy computes them on the CPU.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class RefittedScorer(Scorer):
     device: Any = None
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: RefittedModel | None) -> RefittedModel:
-        """Return the classifier of all samples."""
+        """Fit the classifier on all samples."""
         labels = python_labels(memory.labels)
         evidence = previous.evidence if previous is not None else Evidence()
         evidence = evidence.without(set(evidence.rows) - set(labels))
@@ -97,7 +97,7 @@ class RefittedScorer(Scorer):
         return RefittedModel(evidence, self._fitted(*joined([evidence.rows[label] for label in labels])))
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
-        """Return what the classifier says: logits, regressed values, or logarithms of shares of the votes."""
+        """Return logits, regression values, or logarithms of shares of the votes."""
         scores = decisions(self.model.classifier, as_numpy(X))
         return values_like(scores[:, np.searchsorted(self.classes, labels)], X)
 
@@ -108,13 +108,13 @@ class RefittedScorer(Scorer):
         return {"rows": np.concatenate(list(rows.values()))}, {"rows": counts}
 
     def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
-        """Return the scorer with the samples that were saved, fitted again."""
+        """Return the scorer, fitted again on the saved samples."""
         counts = dict(values["rows"])
         rows = dict(zip(counts, parts(as_numpy(arrays["rows"]), counts.values()), strict=True))
         return self.holding(memory, self.derive(memory, *nothing(memory), RefittedModel(Evidence(rows), None)))
 
     def _fitted(self, X: NDArray[Any], codes: NDArray[np.intp]) -> Any:
-        """Return the classifier of samples and the numbers of their classes; None where there is one class."""
+        """Fit a classifier on samples and the indices of their classes; None for a single class."""
         n_classes = int(codes[-1]) + 1
         if n_classes == 1:
             return None
@@ -130,11 +130,11 @@ class RefittedScorer(Scorer):
 
         weight = "balanced" if self.balanced else None
         if self.classifier == "ridge":
-            return RidgeClassifierCV(ALPHAS, class_weight=weight)
+            return RidgeClassifierCV(RIDGE_ALPHAS, class_weight=weight)
         if self.classifier == "logistic":
             logistic = LogisticRegression(C=self.strength, class_weight=weight, max_iter=ITERATIONS)
             return make_pipeline(StandardScaler(), logistic)
-        # Also where classes were seen once and have no covariance: the nearest sample is the nearest mean.
+        # Also for classes with one sample, which have no covariance: the nearest sample is the nearest mean.
         return KNeighborsClassifier(min(NEIGHBORS, n), weights="distance")
 
 
@@ -154,8 +154,8 @@ class Discriminants:
 def shrinkage_lda(X: NDArray[Any], codes: NDArray[np.intp], *, balanced: bool) -> Discriminants:
     """Return the discriminants of ``LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")``.
 
-    It shrinks Σ_c in features of deviation one, D = diag(σ): Σ_c = (1 − ρ) S_c + ρ m D², with m the share of
-    features that vary. Their sum over classes is one product of all samples, each weighted, and a diagonal.
+    It shrinks Σ_c in features of standard deviation one, D = diag(σ): Σ_c = (1 − ρ) S_c + ρ m D², with m the share
+    of features that vary. Their sum over classes is one product of all samples, each weighted, and a diagonal.
     """
     from scipy.linalg import LinAlgError, lstsq, solve
 
@@ -163,7 +163,7 @@ def shrinkage_lda(X: NDArray[Any], codes: NDArray[np.intp], *, balanced: bool) -
     shares = np.full(len(counts), 1 / len(counts)) if balanced else counts / len(codes)
     means = np.stack([X[codes == code].mean(axis=0) for code in range(len(counts))])
     deviations, diagonal = X - means[codes], np.zeros(X.shape[1])
-    for code in np.flatnonzero(counts > 1):  # a class seen once has no spread
+    for code in np.flatnonzero(counts > 1):  # a class with one sample has no spread
         own = codes == code
         scale = deviations[own].std(axis=0)
         scale[scale < 10 * np.finfo(np.float64).eps * np.abs(means[code])] = 0.0  # constant up to rounding
@@ -175,13 +175,13 @@ def shrinkage_lda(X: NDArray[Any], codes: NDArray[np.intp], *, balanced: bool) -
     covariance[np.diag_indices_from(covariance)] += diagonal
     try:
         weights = solve(covariance, means.T, assume_a="pos").T
-    except LinAlgError:  # nothing was shrunk: the solution of least norm
+    except LinAlgError:  # no shrinkage: the solution of least norm
         weights = lstsq(covariance, means.T)[0].T
     return Discriminants(weights, (weights * means).sum(axis=1) / 2 - np.log(shares))
 
 
 def ledoit_wolf(Z: NDArray[Any]) -> tuple[float, float]:
-    """Return the share ρ of the sphere, and its level m, for centered samples; products of samples are enough.
+    """Return the shrinkage ρ and the level m for centered samples, from products of samples alone.
 
     With S = ZᵀZ / n, m = tr S / d and δ = ‖S‖² − d m², ρ = min(1, (Σ_i ‖z_i‖⁴ / n − ‖S‖²) / n / δ).
     """
@@ -195,7 +195,7 @@ def ledoit_wolf(Z: NDArray[Any]) -> tuple[float, float]:
 
 
 def joined(rows: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the samples of all classes in double precision, and the number of the class of each."""
+    """Return the samples of all classes in double precision, and the index of the class of each."""
     X = np.concatenate(rows).astype(np.float64)
     return X, np.repeat(np.arange(len(rows)), [len(part) for part in rows])
 

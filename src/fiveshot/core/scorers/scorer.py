@@ -1,4 +1,4 @@
-"""The contract of all scorers: sessions in, one score function, and every answer derived from it."""
+"""The contract of all scorers: learn sessions, and derive all answers from one score function."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from fiveshot.core.scorers.parameters import check_parameters
 from fiveshot.core.statistics import ClassStatistics, class_statistics
 from fiveshot.errors import InputError
 
-ROWS_AT_ONCE = 8192  # scores are computed for so many samples at a time, which bounds the memory
-BIAS = Range(0, hint="1 removes the expected bias, 0 none")  # of the penalty that classes of few samples have
+ROWS_AT_ONCE = 8192  # samples scored at a time; limits the memory
+# Share of the penalty of classes with few samples that is removed.
+BIAS = Range(0, hint="1 removes the expected bias, 0 none")
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a scorer says about samples, from one pass.
+    """Scores, probabilities and familiarity of samples, from one pass.
 
     Attributes
     ----------
@@ -33,9 +34,9 @@ class Answer:
     scores : array
         The score of each class, (n_samples, n_classes); the highest wins.
     probabilities : array
-        Those of each class, (n_samples, n_classes).
+        The probability of each class, (n_samples, n_classes).
     familiarity : array
-        How much each sample is like the class it is most like, (n_samples,); low means unknown.
+        How well each sample fits its best class, (n_samples,); low means unknown.
 
     Examples
     --------
@@ -61,28 +62,28 @@ class Scorer:
     """Scores feature vectors against classes that it learns session by session.
 
     A scorer is a value: :meth:`learn`, :meth:`forget` and :meth:`adopt` return another one and do not change it.
-    NumPy arrays are computed by NumPy, tensors of torch where they lie; ``device="cuda"`` moves arrays there.
+    NumPy computes NumPy arrays, and torch computes tensors on their device; ``device="cuda"`` moves arrays there.
 
-    A subclass is a dataclass of its parameters, ``temperature`` and ``device`` among them, and has two methods:
-    :meth:`derive` makes a model of the memory, :meth:`score_classes` scores samples by it. All others have
-    defaults. These are the most useful to override:
+    A subclass is a dataclass of its parameters, including ``temperature`` and ``device``, and must have two
+    methods: :meth:`derive` makes a model from the memory, and :meth:`score_classes` scores samples with it. All
+    other methods have defaults. The most useful ones to override are:
 
-    - :meth:`start`, where the base session fixes something (:attr:`basis`), and :meth:`embed`, where statistics
-      are not of the features themselves; with them :meth:`settings` and :meth:`read_settings`, so that a model can
-      keep what was fixed;
+    - :meth:`start`, if the base session fixes something (:attr:`basis`), and :meth:`embed`, if the statistics
+      describe transformed features; then also :meth:`settings` and :meth:`read_settings`, so that a model can
+      store the basis;
     - :meth:`familiarity_of` and :meth:`softmax_factor`, for another familiarity and other probabilities;
-    - :meth:`class_tokens`, where new classes leave the scores of old ones alone;
-    - :meth:`state_to_save` and :meth:`restored`, where the model does not follow from the memory.
+    - :meth:`class_tokens`, if new classes do not change the scores of old ones;
+    - :meth:`state_to_save` and :meth:`restored`, if the model cannot be derived from the memory.
 
-    ``ranges`` says what parameters may be, ``needs_samples`` that the model does not follow from statistics.
-    :func:`~fiveshot.heads.check_head` checks the contract.
+    ``ranges`` has the allowed parameters; ``needs_samples`` means that the model cannot be derived from
+    statistics. :func:`~fiveshot.heads.check_head` checks the contract.
 
     Attributes
     ----------
     memory : Memory
         Statistics of all classes; empty before anything is learned.
     model : object
-        What :meth:`derive` returned.
+        The result of :meth:`derive`.
     basis : object
         What the base session fixed, or None.
     n_features : int
@@ -99,20 +100,20 @@ class Scorer:
     """
 
     ranges: ClassVar[Mapping[str, Allowed]] = {"temperature": Range(0, positive=True, hint="the default is 1/16")}
-    # What a parameter that is None stands for, and fields of dataclasses that this scorer does not read.
+    # The value that a parameter of None stands for, and fields of dataclasses that this scorer does not read.
     stands_for: ClassVar[Mapping[str, Any]] = {}
     unused_fields: ClassVar[tuple[str, ...]] = ()
     needs_samples: ClassVar[bool] = False
 
     temperature: float
-    device: Any  # None: where the data are; "cuda" and the like: on that device, by torch
+    device: Any  # None: the device of the data; "cuda" and others: torch on that device
     memory: Memory = Memory()
     model: Any = None
     basis: Any = None
     n_features: int = 0
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: Any) -> Any:
-        """Return the model of ``memory``, which has just learned X and y (both empty after forgetting).
+        """Return the model of ``memory``, which has just learned X and y (empty after forgetting).
 
         ``previous`` is the model before, or None. It must not be changed: scorers share it.
         """
@@ -127,9 +128,9 @@ class Scorer:
         return None, class_statistics(X, y)
 
     def embed(self, X: Array) -> Array:
-        """Return the vectors that statistics are kept of, (n_samples, d); the features themselves for most.
+        """Return the transformed features, (n_samples, d); most scorers do not change them.
 
-        A ``Memory`` for :meth:`adopt` holds statistics of these.
+        The statistics in a ``Memory`` describe these.
 
         Examples
         --------
@@ -143,7 +144,7 @@ class Scorer:
         return X
 
     def settings(self) -> dict[str, Any]:
-        """Return :attr:`basis` as JSON values: what was chosen and does not follow from the statistics.
+        """Return :attr:`basis` as JSON values: choices that cannot be derived from the statistics.
 
         Examples
         --------
@@ -157,13 +158,13 @@ class Scorer:
         return {}
 
     def read_settings(self, settings: Mapping[str, Any]) -> Any:
-        """Return the basis that :meth:`settings` of another scorer described."""
+        """Return the basis from the :meth:`settings` of another scorer."""
         if settings:
             raise InputError(f"{type(self).__name__} has no settings, got {dict(settings)}", hint="leave them out")
         return None
 
     def default_basis(self, width: int, like: Array) -> Any:
-        """Return the basis of a scorer that saw no base session; ``like`` is any vector of so many features."""
+        """Return the basis of a scorer without a base session; ``like`` is any vector of this width."""
         return None
 
     def familiarity_of(self, X: Array, scores: Array) -> Array:
@@ -171,26 +172,26 @@ class Scorer:
         return namespace(scores).max(scores, axis=1)
 
     def softmax_factor(self) -> float:
-        """Return what scores are multiplied by to become the logits of probabilities."""
+        """Return the factor that turns scores into logits."""
         return 1 / self.temperature
 
     def class_tokens(self) -> Mapping[Label, object]:
-        """Return for each class the object that its scores depend on; the same object means the same scores.
+        """Return the object that the scores of each class depend on; the same object means the same scores.
 
-        The whole model unless a scorer says otherwise, so that every session changes all scores.
+        By default it is the whole model, so every session changes all scores.
         """
         return dict.fromkeys(python_labels(self.classes), self.model)
 
     def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return what a file must hold beside the memory: arrays and JSON values."""
+        """Return the arrays and JSON values that a file needs in addition to the memory."""
         return {}, {}
 
     def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
-        """Return the scorer with the state that was saved."""
+        """Return the scorer with the saved state."""
         return self.holding(memory, self.derive(memory, *nothing(memory), None))
 
     def prepare(self, X: Array) -> Any:
-        """Return what follows from samples alone, for :meth:`score_prepared`; valid as long as the base is."""
+        """Return values that depend only on the samples and the base, for :meth:`score_prepared`."""
         return X
 
     def score_prepared(self, prepared: Any, labels: list[Label]) -> Array:
@@ -199,18 +200,18 @@ class Scorer:
         return namespace(prepared).concat(found)
 
     def score_all(self, X: Array) -> Array:
-        """Return the scores of all classes, in order; some scorers need no list of labels for it."""
+        """Return the scores of all classes, in order; some scorers compute this without a list of labels."""
         return self.score_classes(X, python_labels(self.classes))
 
     def score_checked(self, X: Array) -> Array:
-        """Return the scores of all classes, some samples at a time."""
+        """Return the scores of all classes, computed in blocks of samples."""
         found = [self.score_all(part) for part in chunks(X, ROWS_AT_ONCE)]
         return found[0] if len(found) == 1 else namespace(*found).concat(found)
 
     def sketch(self, memory: Memory) -> Self:
-        """Return a scorer that knows the classes of ``memory``, which differs in few of them from this one's.
+        """Return a quick scorer of the classes in ``memory``, most of which this scorer knows.
 
-        What all classes share may stay as it is here, so that a look at a class costs little. For most scorers it
+        It may keep everything that all classes share, so that looking at one class is fast. For most scorers this
         is the same as :meth:`adopt`.
 
         Examples
@@ -224,9 +225,9 @@ class Scorer:
         return self.adopt(memory)
 
     def whiten(self, X: Array) -> Array | None:
-        """Return samples in a space in which those of one class differ alike in all directions, (n, d).
+        """Return samples in a space in which the samples of a class vary equally in all directions, (n, d).
 
-        The features are of length one. None for a scorer that has learned no such space.
+        The features have length one. None for a scorer that has not learned such a space.
         """
         return None
 
@@ -257,7 +258,7 @@ class Scorer:
         Raises
         ------
         InputError
-            Data or parameters that cannot be used.
+            If data or parameters cannot be used.
 
         Examples
         --------
@@ -285,7 +286,7 @@ class Scorer:
         return after.holding(memory, after.derive(memory, X, labels, self.model))
 
     def forget(self, labels: Label | Iterable[Label]) -> Self:
-        """Return a scorer that equals one which never saw these classes.
+        """Return the scorer that has never seen these classes.
 
         Parameters
         ----------
@@ -299,7 +300,7 @@ class Scorer:
         Raises
         ------
         InputError
-            An unknown class, or one that this scorer cannot take out again.
+            If a class is unknown, or this scorer cannot forget it.
 
         Examples
         --------
@@ -312,16 +313,16 @@ class Scorer:
         return self.holding(memory, self.derive(memory, *nothing(memory), self.model))
 
     def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
-        """Return the scorer of statistics that were learned elsewhere, as if their sessions had been learned here.
+        """Return the scorer for statistics from elsewhere, as if it had learned the same sessions.
 
-        Where a memory shares summaries with the one before, only what changed is derived again.
+        For summaries that this scorer already has, nothing is computed again.
 
         Parameters
         ----------
         memory : Memory
-            Statistics of what :meth:`embed` returns.
+            Statistics of the results of :meth:`embed`.
         settings : mapping, optional
-            Those of the scorer that saw the base session (its :meth:`settings`).
+            The :meth:`settings` of the scorer that learned the base session.
 
         Returns
         -------
@@ -330,7 +331,7 @@ class Scorer:
         Raises
         ------
         InputError
-            A scorer that does not follow from statistics, or settings that do not fit it.
+            If this scorer cannot be derived from statistics, or the settings do not fit.
 
         Examples
         --------
@@ -355,24 +356,24 @@ class Scorer:
         return after.holding(memory, after.derive(memory, *nothing(memory), previous))
 
     def input_width(self, memory: Memory) -> int:
-        """Return the number of features that samples must have, given statistics of what was embedded."""
+        """Return the number of features of samples, given statistics of transformed features."""
         return memory.statistics.n_features
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """Return a scorer that embeds as these settings say, and has learned nothing."""
+        """Return an unlearned scorer with these settings."""
         made = copy(self)
         made.basis = self.read_settings(settings)
         return made
 
     def reconfigured(self, parameters: Mapping[str, Any]) -> Self:
-        """Return the scorer in the state in which it is, with other values of its own parameters."""
+        """Return the scorer in the same state with changed parameters."""
         made = copy(self)
         for name, value in parameters.items():
             setattr(made, name, value)
         return made
 
     def holding(self, memory: Memory, model: Any) -> Self:
-        """Return the scorer with a memory and the model that was derived from it."""
+        """Return the scorer with a memory and its model."""
         made = copy(self)
         made.memory, made.model = memory, model
         return made
@@ -382,15 +383,15 @@ class Scorer:
         return self.score_checked(self._checked(X))
 
     def probabilities(self, X: Any) -> Array:
-        """Return softmax(score / temperature), (n_samples, n_classes); calibrated where the scorer says so."""
+        """Return softmax(score / temperature), (n_samples, n_classes); calibrated if the scorer can."""
         return softmax(self.scores(X) * self.softmax_factor())
 
     def log_probabilities(self, X: Any) -> Array:
-        """Return the logarithm of the probabilities, finite also where one is almost 0."""
+        """Return the logarithms of the probabilities, which are finite even for tiny probabilities."""
         return log_softmax(self.scores(X) * self.softmax_factor())
 
     def familiarity(self, X: Any) -> Array:
-        """Return how much each sample is like the class it is most like, (n_samples,); low means unknown."""
+        """Return how well each sample fits its best class, (n_samples,); low means unknown."""
         X = self._checked(X)
         return self.familiarity_of(X, self.score_checked(X))
 
@@ -423,7 +424,7 @@ def nothing(memory: Memory) -> tuple[Array, Labels]:
 
 
 def refuse_forgetting(before: ClassStatistics, now: ClassStatistics, reason: str) -> None:
-    """Refuse to go on without a class that cannot be taken out again."""
+    """Raise an error if a class is missing now that cannot be removed."""
     gone = [label for label in python_labels(before.labels) if label not in now]
     if gone:
         raise InputError(f"cannot forget {gone[0]!r}: {reason}", hint="fit a new head without it")
@@ -432,8 +433,8 @@ def refuse_forgetting(before: ClassStatistics, now: ClassStatistics, reason: str
 class ScoreTable:
     """The scores of the same samples after every session.
 
-    In NCM and FeCAM a class's scores do not depend on other classes, so an old class costs nothing when new ones
-    arrive; in RanPAC every session changes all of them, but not the random features of the samples.
+    In NCM and FeCAM the scores of a class do not depend on other classes, so old classes cost nothing when new
+    ones arrive. In RanPAC every session changes all scores, but not the random features of the samples.
 
     Parameters
     ----------
@@ -454,7 +455,7 @@ class ScoreTable:
 
     def __init__(self, X: Any) -> None:
         self.computed = 0  # class columns computed so far
-        # A copy: columns of different sessions must be of the same samples, whatever happens to X.
+        # A copy: the caller may change X between sessions.
         X = as_features(X, None, "ScoreTable")
         self._X = namespace(X).asarray(X, copy=True)
         self._base: object = None
@@ -464,8 +465,8 @@ class ScoreTable:
     def scores(self, scorer: Scorer) -> Array:
         """Return the scores of all samples and all classes of a scorer, (n_samples, n_classes)."""
         tokens = scorer.class_tokens()
-        # Distances are taken from an origin, the mean of all classes, so that columns of different sessions differ
-        # in rounding. New classes move it little; another base may move it far: all are computed again.
+        # Distances are computed relative to the mean of all classes, so columns of different sessions differ in
+        # rounding. New classes move this mean little. Another base may move it far, so all are computed again.
         if self._base is not scorer.memory.base:
             self._base, self._columns = scorer.memory.base, {}
             like = scorer.memory.statistics.like
@@ -482,9 +483,9 @@ class ScoreTable:
         return namespace(*columns).stack(columns, axis=1)
 
     def probabilities(self, scorer: Scorer) -> NDArray[Any]:
-        """Return probabilities as the scorer would, (n_samples, n_classes)."""
+        """Return the probabilities of the scorer, (n_samples, n_classes)."""
         return as_numpy(softmax(self.scores(scorer) * scorer.softmax_factor()))
 
     def classify(self, scorer: Scorer) -> Labels:
-        """Return the class of every sample, as the scorer would."""
+        """Return the class of every sample."""
         return best_classes(scorer.classes, self.scores(scorer))

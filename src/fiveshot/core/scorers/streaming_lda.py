@@ -1,4 +1,4 @@
-"""Deep SLDA: linear discriminant analysis with one covariance, which learns from one sample after the other.
+"""Deep SLDA: linear discriminant analysis with one covariance, updated sample by sample.
 
 Hayes and Kanan, Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis, 2020. A sample z of
 class k, which comes after t others, c of them of its class, changes the covariance and then the mean of its class:
@@ -6,13 +6,14 @@ class k, which comes after t others, c of them of its class, changes the covaria
     Σ ← (t Σ + Δ) / (t + 1)   with   Δ = t / (t + 1) · (z − μ_k)(z − μ_k)ᵀ,
     μ_k ← (c μ_k + z) / (c + 1).
 
-Of the sum S = t Σ that is S ← S + Δ, so that a whole session is one product of its weighted deviations. The base
+For the sum S = t Σ this is S ← S + Δ, so a whole session is one product of its weighted deviations. The base
 session gives the means, and Σ by oracle approximating shrinkage of the samples around them. A sample scores
 
     s_k(x) = x·Λ μ_k − ½ μ_k·Λ μ_k   with   Λ = ((1 − ε) Σ + ε 1)⁻¹.
 
-The weight t / (t + 1) of Δ, where an exact covariance has c / (c + 1), lets the order of samples matter. The text
-leaves open what the first sample of a class differs from: here from nothing; in the published code from zero.
+The weight of Δ is t / (t + 1); an exact covariance has c / (c + 1). So the order of samples matters. The text does
+not say how the first sample of a class changes Σ: here it does not; in the published code it counts as a
+difference from zero.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from fiveshot.core.scorers.scorer import Scorer, refuse_forgetting
 
 @dataclass(frozen=True, eq=False)
 class StreamModel:
-    """The state after some samples, and the scores x·w − b that follow from it."""
+    """The state after some samples, and the w and b of the scores x·w − b."""
 
     statistics: ClassStatistics  # of all classes: their means and counts
     scatter: Array  # (d, d), lower triangle: S
@@ -52,11 +53,11 @@ class StreamingLDAScorer(Scorer):
     shrinkage : float
         ε, the share of the unit matrix in the covariance.
     from_zero : bool
-        The first sample of a class counts as its difference from zero, as in the published code.
+        The first sample of a class counts as a difference from zero, as in the published code.
     temperature : float
         Probabilities are softmax(score / temperature).
     device : str, optional
-        Where arrays are moved to; None computes where they are.
+        The device to move arrays to; None leaves them where they are.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class StreamingLDAScorer(Scorer):
     device: Any = None
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: StreamModel | None) -> StreamModel:
-        """Return the state after the samples, in the order in which they came."""
+        """Return the state after the samples, in their order."""
         statistics = memory.statistics
         if previous is None:
             scatter, seen = shrunk_scatter(memory)
@@ -94,7 +95,7 @@ class StreamingLDAScorer(Scorer):
         return StreamModel(statistics, scatter, seen, weights, shifts)
 
     def _deviations(self, X: Array, y: Labels, previous: StreamModel) -> Array:
-        """Return what each sample differs by from the mean of its class before it, times √(t / (t + 1))."""
+        """Return the deviation of each sample from the mean of its class before it, times √(t / (t + 1))."""
         known, xp = previous.statistics, namespace(X)
         found = [X[:0]]
         for label in python_labels(np.unique(y)):
@@ -102,7 +103,7 @@ class StreamingLDAScorer(Scorer):
             own = X[positions(places, X)]
             count = known[label].count if label in known else 0
             total = count * known[label].mean if count else 0
-            before = xp.cumulative_sum(own, axis=0) - own + total  # the sum of what came earlier
+            before = xp.cumulative_sum(own, axis=0) - own + total  # the sum of earlier samples
             counts = np.maximum(count + np.arange(len(own)), 1)
             apart = own - before / values_like(counts[:, None], X)
             if not count and not self.from_zero:
@@ -123,7 +124,7 @@ class StreamingLDAScorer(Scorer):
         return arrays, {"seen": model.seen}
 
     def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
-        """Return the scorer with the state that was saved."""
+        """Return the scorer with the saved state."""
         kept = (arrays[name] for name in ("weights", "shifts"))
         return self.holding(memory, StreamModel(memory.statistics, arrays["scatter"], int(values["seen"]), *kept))
 

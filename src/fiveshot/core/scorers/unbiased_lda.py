@@ -1,4 +1,4 @@
-"""UnbiasedLDA: one covariance for all classes, class means as well as five samples allow, no penalty for them."""
+"""UnbiasedLDA: one covariance for all classes, posterior class means, no penalty for classes with few samples."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ Pooled = Literal["all", "base"]
 Kept = Literal["classes", "sums"]
 DEFAULT_PRIOR = Prior()
 NO_CHOICE = Choice()  # the defaults of offset and sharpness
-SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
-# Of familiarity, with a base and without one: the factor of B, and the weights of the cosine with the class's mean
-# and of the rival's score, chosen on training photos, see docs/explanation/default-head.md.
-OWN, OWN_FEW = (0.25, 0.0, 0.3), (1.0, 1.5, 0.0)
-MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
-SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
-PLAYED = 24  # samples of a base class that episodes are played with where memory must not grow with them
+SCORED_AT_ONCE = 1024  # samples mapped at a time; limits the memory
+# For familiarity, with a base and without one: the factor of B, the weight of the cosine with the mean of the
+# class and the weight of the second-best score. Chosen on training photos, see docs/explanation/default-head.md.
+FAMILIARITY_WITH_BASE, FAMILIARITY_WITHOUT_BASE = (0.25, 0.0, 0.3), (1.0, 1.5, 0.0)
+MOST_FEATURES = 1 << 14  # for one vector; limits the memory of random features before they are drawn
+SHOTS = 5  # of classes treated as new in episodes; the gap scales the result to other numbers
+PLAYED_SAMPLES = 24  # samples of a base class in episodes, if memory must not grow with the samples
 
 
 @dataclass(frozen=True, eq=False)
 class LdaBasis:
-    """What the base session fixes: the embedding, what the episodes chose, and a sum of its scatter."""
+    """What the base session fixes: the embedding, the choice by episodes, and the sum of its scatter."""
 
     embedding: Embedding
     choice: Choice = NO_CHOICE
-    folded: Scatter | None = None  # where the classes of the base session have no factors
+    folded: Scatter | None = None  # only if the base classes have no factors
 
 
 @dataclass(eq=False)
 class UnbiasedLDAScorer(Scorer):
-    """Linear discriminant analysis for classes of five samples beside classes of hundreds.
+    """Linear discriminant analysis for classes with five samples next to classes with hundreds.
 
-    The covariance is pooled over all classes, new ones too; the equations are in ``fiveshot.core.lda``.
+    The covariance is pooled over all classes, including new ones; the equations are in ``fiveshot.core.lda``.
 
     Its parameters are described in :class:`fiveshot.heads.UnbiasedLDA`.
 
@@ -115,7 +115,7 @@ class UnbiasedLDAScorer(Scorer):
     device: Any = None
 
     def start(self, X: Array, y: Labels) -> tuple[LdaBasis, ClassStatistics]:
-        """Choose the center, the random features, and by episodes offset and sharpness."""
+        """Choose the center and the random features, then offset and sharpness by episodes."""
         n_classes = len(np.unique(y))
         few = is_small(len(X), n_classes, X.shape[1])  # treated as if there were no base
         center = mean_row(X) if self.center and not few else zeros((X.shape[1],), X)
@@ -128,24 +128,24 @@ class UnbiasedLDAScorer(Scorer):
         return LdaBasis(embedding, choice, folded), found
 
     def _chosen(self, embedding: Embedding, X: Array, y: Labels) -> Choice:
-        """Choose offset and sharpness by episodes, where they are not given."""
+        """Choose offset and sharpness by episodes, unless they are given."""
         if self.offset != "auto" and self.sharpness != "auto":
             return NO_CHOICE
         if self.kept == "sums":
-            rows = few_of_each(y, PLAYED, seed=self._seed)
+            rows = few_of_each(y, PLAYED_SAMPLES, seed=self._seed)
             X, y = X[positions(rows, X)], y[rows]
         return choose(self._played(embedding, X, y))
 
     def default_basis(self, width: int, like: Array) -> LdaBasis:
-        """Return the embedding of a scorer without a base: nothing to center on, no random features."""
+        """Return the embedding of a scorer without a base: no center, no random features."""
         return LdaBasis(make_embedding(zeros((width,), like), 0, seed=0, shortened=True))
 
     def embed(self, X: Array) -> Array:
-        """Return the vectors that statistics are taken of; see ``fiveshot.core.scatter.Embedding``."""
+        """Return the transformed features, see ``fiveshot.core.scatter.Embedding``."""
         basis = self.basis or self.default_basis(X.shape[1], X)
         embedding = basis.embedding.beside(X)
         center = embedding.center
-        if X.shape[1] != len(center):  # a center of one number would fit any
+        if X.shape[1] != len(center):  # a center of one number would be broadcast
             raise InputError(f"features of {X.shape[1]} numbers do not fit a center of {len(center)}")
         return embedding(placed(X, center))
 
@@ -175,32 +175,32 @@ class UnbiasedLDAScorer(Scorer):
 
     @property
     def _embedding(self) -> Embedding:
-        """The embedding, beside the statistics."""
+        """The embedding, on the device of the statistics."""
         embedding: Embedding = self.basis.embedding
         return embedding.beside(self.memory.statistics.like) if self.learned else embedding
 
     @property
     def choice(self) -> Choice:
-        """Offset and sharpness in force: given, chosen on the base session, or the defaults."""
+        """Offset and sharpness: given, chosen on the base session, or the defaults."""
         settled = self._settled()
         if self.offset != "auto" or not (self.learned and self.model.few):
             return settled
         return replace(settled, offset=few_shot_offset(len(self.classes)))
 
     def _settled(self) -> Choice:
-        """Return the choice as far as it does not depend on how many classes there are."""
+        """Return the choice without the part that depends on the number of classes."""
         chosen: Choice = self.basis.choice if self.basis is not None else NO_CHOICE
         offset = chosen.offset if self.offset == "auto" else float(self.offset)
         sharpness = chosen.sharpness if self.sharpness == "auto" else float(self.sharpness)
         return Choice(offset, sharpness, chosen.offset_spread, chosen.episodes)
 
     def familiarity_of(self, X: Array, scores: Array) -> Array:
-        """Return how much samples are like their best class, and with a base how they lie to the others.
+        """Return how well samples fit their best class; with a base, also how they relate to the other classes.
 
-        The likeness is φ of ``fiveshot.core.lda`` in the first space. A base shows how classes lie to each other,
-        and so whether a sample lies between them, and the score of the second best class counts against it.
-        Without one features are not centered, and the cosine with the mean of the class tells what is quite
-        another kind of thing.
+        The fit is φ of ``fiveshot.core.lda`` in the first space. A base shows how classes relate to each other,
+        and so whether a sample lies between them; the score of the second-best class counts against it. Without a
+        base, features are not centered, and the cosine with the mean of the class detects things of quite another
+        kind.
         """
         xp = namespace(scores)
         best = as_numpy(xp.argmax(scores, axis=1))
@@ -213,10 +213,10 @@ class UnbiasedLDAScorer(Scorer):
 
     @property
     def _own_weights(self) -> tuple[float, float, float]:
-        return OWN_FEW if self.model.few else OWN
+        return FAMILIARITY_WITHOUT_BASE if self.model.few else FAMILIARITY_WITH_BASE
 
     def _own(self, classes: NDArray[np.intp]) -> Own:
-        """Return the likeness to some classes, by their places."""
+        """Return the fit to classes, given by their indices."""
         space, statistics, base = self.model.spaces[0], self.memory.statistics, self.memory.base
         chosen = [statistics.summaries[place] for place in classes]
         means = namespace(statistics.like).stack([one.mean[self._embedding.spaces[0]] for one in chosen])
@@ -227,7 +227,7 @@ class UnbiasedLDAScorer(Scorer):
         return own if self.model.few else with_surroundings(own, space, means)
 
     def sketch(self, memory: Memory) -> Self:
-        """Return a scorer that knows the classes of ``memory``, with both covariances as they are here."""
+        """Return a quick scorer of the classes in ``memory``, with both covariances of this scorer."""
         model = self.model
         spaces = sketched_spaces(model.spaces, self._embedding.spaces, self.memory, memory)
         return self.holding(memory, replace(model, spaces=spaces))
@@ -238,7 +238,7 @@ class UnbiasedLDAScorer(Scorer):
         return found
 
     def linear(self) -> LinearScorer:
-        """Return the matrices from which scores, probabilities and familiarity follow, for other runtimes."""
+        """Return the matrices for scores, probabilities and familiarity, for other runtimes."""
         model, choice = self.model, self.choice
         weighted = list(zip(self._weights(model), model.spaces, strict=True))
         drawn = self._embedding.projection
@@ -276,26 +276,26 @@ class UnbiasedLDAScorer(Scorer):
         return scores[:, positions(np.searchsorted(self.classes, labels), X)]
 
     def score_all(self, X: Array) -> Array:
-        """Return scores with the chosen share of the gaps closed."""
+        """Return scores plus the chosen share of the gaps."""
         model, embedding, gaps = self.model, self._embedding, self.choice.offset * self._gaps(self.model)
         rows = [self._combined(model, embedding.parts(part)) + gaps for part in chunks(X, SCORED_AT_ONCE)]
         return namespace(X).concat(rows)
 
     def moved_by(self, X: Any) -> Self:
-        """Return this scorer with its class means moved by samples that are asked about together, nothing learned.
+        """Return this scorer with class means moved by samples that are predicted together; nothing is learned.
 
-        As in a mixture model, a sample counts in every class by its probability there, and in the next round by
-        what the moved means say of it. Both covariances stay.
+        As in a mixture model, a sample counts in every class with its probability; the next round uses the
+        probabilities of the moved means. Both covariances stay.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            All samples that are asked about, without labels.
+            All samples to predict, without labels.
 
         Returns
         -------
         UnbiasedLDAScorer
-            It looks at each sample alone; itself where ``together`` is 0.
+            A scorer that scores each sample alone; this scorer if ``together`` is 0.
 
         Examples
         --------
@@ -321,7 +321,7 @@ class UnbiasedLDAScorer(Scorer):
         return moved
 
     def score_checked(self, X: Array) -> Array:
-        """Return the scores of all classes, after means were moved where samples are looked at together."""
+        """Return the scores of all classes; if samples are predicted together, after the means have moved."""
         return super().score_checked(X) if not self.together else self.moved_by(X).score_checked(X)
 
     def softmax_factor(self) -> float:
@@ -329,14 +329,14 @@ class UnbiasedLDAScorer(Scorer):
         return self.choice.sharpness
 
     def state_to_save(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return the center, what the episodes chose, and the sums where they are kept."""
+        """Return the center, the choice by episodes, and the sums if they are kept."""
         arrays = {"center": self._embedding.center}
         for number, matrix in enumerate(self.basis.folded.matrices if self.basis.folded is not None else ()):
             arrays[f"folded.{number}"] = matrix
         return arrays, self._settings_but_center()
 
     def restored(self, memory: Memory, arrays: dict[str, Array], values: dict[str, Any]) -> Self:
-        """Return the scorer with the center and the choice that were saved, and derive the rest."""
+        """Return the scorer with the saved center and choice, and derive the rest."""
         seed, n_random = int(values["seed"]), int(values["n_random"])
         embedding = make_embedding(arrays["center"], n_random, seed=seed, shortened=bool(values["shortened"]))
         sums = [array for name, array in sorted(arrays.items()) if name.startswith("folded.")]
@@ -382,7 +382,7 @@ class UnbiasedLDAScorer(Scorer):
 
 
 def moved_means(memory: Memory, weights: NDArray[Any], sums: Array) -> Memory:
-    """Return statistics with samples of unknown class added: for each class their shares in it, and their sum."""
+    """Return statistics with unlabeled samples added, given the share of each sample in each class."""
 
     def moved(part: ClassStatistics) -> ClassStatistics:
         places = np.searchsorted(memory.labels, part.labels).tolist()
@@ -398,7 +398,7 @@ def moved_means(memory: Memory, weights: NDArray[Any], sums: Array) -> Memory:
 
 @dataclass(frozen=True, eq=False)
 class LdaSettings:
-    """The center of the features, the random features beside them, and what the episodes chose."""
+    """The center of the features, the number of random features, and the choice by episodes."""
 
     center: NDArray[np.float32]  # (d,)
     n_random: int
@@ -408,7 +408,7 @@ class LdaSettings:
 
 
 def read_settings(settings: Mapping[str, Any], *, n_random: int) -> LdaSettings:
-    """Return settings of a head with so many random features; whatever does not fit is refused.
+    """Check and return the settings of a head with ``n_random`` random features.
 
     >>> choice = {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6}
     >>> settings = {"center": [0.5, 1], "n_random": 0, "seed": 0, "shortened": False, "choice": choice}
@@ -427,7 +427,7 @@ def read_settings(settings: Mapping[str, Any], *, n_random: int) -> LdaSettings:
 
 
 def read_choice(values: Any) -> Choice:
-    """Return a choice from its plain values; whatever does not fit is refused."""
+    """Check and return a choice from its plain values."""
     _expect_entries(values, Choice, "choice")
     for name in ("offset", "sharpness", "offset_spread"):
         if not _is_number(values[name]) or values[name] < 0:
@@ -441,11 +441,11 @@ def _read_center(values: Any) -> NDArray[np.float32]:
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_FEATURES:
         raise InputError(f"the center is not a list of 1 to {MOST_FEATURES} numbers")
     if not all(map(_is_number, values)):
-        raise InputError("the center holds something that is not a finite number")
+        raise InputError("the center holds a value that is not a finite number")
     with np.errstate(over="ignore"):
         center = np.array(values, dtype=np.float32)
     if not np.isfinite(center).all():
-        raise InputError("the center holds a number beyond 32 bits")
+        raise InputError("the center holds a number too large for float32")
     return center
 
 

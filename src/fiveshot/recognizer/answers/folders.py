@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
 
-from fiveshot.data import FileSource, Photo
-from fiveshot.data.sources import open_regular, read_regular
+from fiveshot.data import FileSource, Photo, open_regular, read_regular
 from fiveshot.errors import FiveshotError, InputError, StorageError, command, unknown_name
 from fiveshot.recognizer.answers._journal import JOURNAL, Entry, Journal, read_journal, rewrite_journal
 from fiveshot.recognizer.photos.inputs import SPELLING
@@ -31,7 +30,7 @@ from fiveshot.storage import FilePath, atomic_path
 
 __all__ = ["JOURNAL", "ClassFolders", "Placed", "PutBack", "Way", "folder_name", "put_back", "write_keywords"]
 
-UNKNOWN = "_unknown"  # the folder of unknown and unsure photos
+UNKNOWN_FOLDER = "_unknown"  # the folder of unknown and unsure photos
 WAYS = ("copy", "link", "move")
 Way = Literal["copy", "link", "move"]
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -240,10 +239,10 @@ def folder_name(label: str | None) -> str:
     ('owl/barn owl', '_unknown', '%2E%2E/etc', 'a%3Ab')
     """
     if label is None:
-        return UNKNOWN
+        return UNKNOWN_FOLDER
     parts = [_safe(part) for part in label.split("/") if part.strip()]
     name = "/".join(parts) or _safe(label)
-    return f"{name} (class)" if name == UNKNOWN else name
+    return f"{name} (class)" if name == UNKNOWN_FOLDER else name
 
 
 def _safe(part: str) -> str:

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fiveshot.data import BadImage, Box, ImageError, Photo
-from fiveshot.data.reduction import bad_box
-from fiveshot.data.sources import read_regular
+from fiveshot.data import BadImage, Box, ImageError, Photo, bad_box, read_regular
 from fiveshot.errors import InputError, is_number, some_of
 from fiveshot.storage import FilePath
 

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fiveshot.backbones import (
+    TORCH,
     BackboneSpec,
     Embedder,
     Preprocessing,
     choose_device,
     load_embedder,
+    needs_torch,
 )
-from fiveshot.backbones.embedder import TORCH, needs_torch
-from fiveshot.data import BadImage, ImageError, Photo, decoders
-from fiveshot.data.dataset import bad_lines
-from fiveshot.data.reduction import PixelsAndCopies
+from fiveshot.data import BadImage, ImageError, Photo, PixelsAndCopies, bad_image_lines, decoders
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.features import Keep, PhotoVector, bad_photos, see_photos
@@ -29,7 +28,7 @@ from fiveshot.work import Progress
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
 """A function that is called with photos that cannot be used, one or more times."""
-NOTHING = Keep()
+KEEP_NOTHING = Keep()
 
 
 def check_place(device: str, runtime: str) -> None:
@@ -125,7 +124,7 @@ def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError
 def photo_records(
     embedder: Embedder,
     photos: Sequence[Photo],
-    keep: Keep = NOTHING,
+    keep: Keep = KEEP_NOTHING,
     *,
     progress: Progress | None = None,
     on_bad: OnBad | None = None,
@@ -160,7 +159,7 @@ def _all_good(
 
 
 def records_or_bad(
-    embedder: Embedder, photos: Sequence[Photo], keep: Keep = NOTHING, *, progress: Progress | None = None
+    embedder: Embedder, photos: Sequence[Photo], keep: Keep = KEEP_NOTHING, *, progress: Progress | None = None
 ) -> list[PhotoRecord | BadImage]:
     """Return photos with their features, in order. A photo that cannot be decoded is replaced by the reason."""
     seen: list[PhotoRecord | BadImage] = []
@@ -201,4 +200,4 @@ def refusal(bad: Sequence[BadImage], total: int) -> InputError:
         return ImageError(bad[0].name, bad[0].reason, code=bad[0].code)
     head = f"{len(bad)} of {total} photos cannot be used:"
     way_out = "repair them or leave them out; nothing was changed"
-    return InputError("\n".join([head, *bad_lines(bad), way_out]), code="bad_photos")
+    return InputError("\n".join([head, *bad_image_lines(bad), way_out]), code="bad_photos")

@@ -16,20 +16,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from fiveshot.data import MAX_PHOTO_BYTES, MAX_PIXELS, BytesSource, ImageError, Photo
-from fiveshot.data.archives import is_archive
-from fiveshot.data.folders import (
+from fiveshot.data import (
     IMAGE_SUFFIXES,
+    MAX_PHOTO_BYTES,
+    MAX_PIXELS,
     SPLITS,
+    BytesSource,
+    FileSource,
+    ImageError,
+    Photo,
+    StoredSource,
+    is_archive,
     is_image,
-    is_model,
+    is_model_folder,
     open_tree,
     other_suffixes,
     split_archive,
-    unread,
-    walk,
+    unread_note,
+    walk_files,
 )
-from fiveshot.data.sources import FileSource, StoredSource
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.recognizer.names import normal_name
 from fiveshot.recognizer.photos.boxes import Region
@@ -150,7 +155,7 @@ class PhotoStream:
             else:
                 others.update(other_suffixes([name]))
         if not count:
-            seen = unread(_own_files(folder, self._but))
+            seen = unread_note(_own_files(folder, self._but))
             inside = [str(path) for path in self._but if _is_inside(path, folder)]
             apart = f" apart from {' and '.join(inside)}" if inside else ""
             raise InputError(f"no photos in {folder}{apart}{seen}", hint=_EXPECTED)
@@ -163,7 +168,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _own_files(folder: Path, but: Sequence[Path]) -> Iterator[str]:
-    return (name for name in walk(folder, but) if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1]))
+    return (name for name in walk_files(folder, but) if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1]))
 
 
 def gather_photos(inputs: PhotoInputs) -> list[Photo]:
@@ -204,7 +209,7 @@ def find_classes(folder: FilePath, *, nested: bool = False, without_labels: str 
         raise InputError(f"{where} has no class folders{own}", hint=hint)
     empty = sorted(folders - tops)
     if empty:
-        seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
+        seen = unread_note(file for file in found if file.startswith(f"{empty[0]}/"))
         way = "move the folder elsewhere" if seen else "remove the folder"  # it may hold something useful
         raise InputError(f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add photos, or {way}")
     if tops <= set(SPLITS):
@@ -319,7 +324,7 @@ def _below(path: Path, others: Counter[str], one_class: bool) -> list[Photo]:
     files = _files_below(path)
     photos = [_stored_photo(path, file, source) for file, source in files.items() if is_image(file)]
     if not photos:
-        raise InputError(f"no photos in {path}{unread(files)}", hint=_EXPECTED)
+        raise InputError(f"no photos in {path}{unread_note(files)}", hint=_EXPECTED)
     if one_class:
         _refuse_several(path, files)
     if path.is_dir():
@@ -437,7 +442,7 @@ def _folders(where: Path, files: Iterable[str]) -> set[str]:
 
 def _holds_models(folder: Path) -> bool:
     """Return whether a folder without photos is a model or contains models."""
-    return is_model(folder) or any(is_model(file.parent) for file in folder.rglob("model.toml"))
+    return is_model_folder(folder) or any(is_model_folder(file.parent) for file in folder.rglob("model.toml"))
 
 
 def _by_checked_name(where: Path, classes: dict[str, list[Photo]]) -> dict[str, list[Photo]]:

@@ -22,7 +22,7 @@ from fiveshot.storage import FilePath
 from fiveshot.values import Candidate
 
 SLASH = "/"
-COLUMNS = ["name", "parent"]  # of a taxonomy file
+TAXONOMY_COLUMNS = ["name", "parent"]  # of a taxonomy file
 
 
 def levels_of(name: str) -> tuple[str, ...]:
@@ -173,13 +173,13 @@ def read_parents(file: FilePath) -> dict[str, str]:
         raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not CSV in UTF-8", hint="save it as CSV UTF-8") from error
-    if not rows or [cell.strip().lower() for cell in rows[0]] != COLUMNS:
+    if not rows or [cell.strip().lower() for cell in rows[0]] != TAXONOMY_COLUMNS:
         raise InputError(f"{path} does not begin with the line name,parent", hint="write it as its first line")
     parents: dict[str, str] = {}
     for number, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
             continue
-        if len(row) != len(COLUMNS):
+        if len(row) != len(TAXONOMY_COLUMNS):
             raise InputError(
                 f"line {number} of {path} has {len(row)} cells, not 2", hint="quote names with commas"
             )

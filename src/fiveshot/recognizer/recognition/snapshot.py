@@ -212,14 +212,22 @@ class Snapshot:
         likeness = np.clip(unit_rows(X) @ learned.T, -1, 1)
         order = np.argsort(-likeness, axis=1, kind="stable")[:, :most]
         return [
-            tuple(Neighbor(known[place][0], known[place][1], float(row[place])) for place in best)
+            tuple(
+                Neighbor(photo_id(number), label, float(row[place]), name)
+                for place in best
+                for number, label, name in [known[place]]
+            )
             for row, best in zip(likeness, order, strict=True)
         ]
 
-    def _learned(self) -> tuple[list[tuple[str, str]], Floats]:
-        """Return id and class of every learned photo, and their features scaled to length one."""
+    def _learned(self) -> tuple[list[tuple[int, str, str | None]], Floats]:
+        """Return number, class and file name of every learned photo, and their features scaled to length one."""
         classes = self.contents.classes.values()
-        known = [(photo_id(number), one.name) for one in classes for number in one.photos.ids]
+        known = [
+            (number, one.name, name)
+            for one in classes
+            for number, name in zip(one.photos.ids, one.photos.names, strict=True)
+        ]
         features = [unit_rows(one.features) for one in classes]
         return known, np.concatenate(features) if features else np.zeros((0, 0), np.float32)
 

@@ -1,1 +1,1 @@
-"""How a model travels: one file out and in, classes of another model, an ONNX graph, a page, the hub."""
+"""Ways to ship a model: portable files, merging, ONNX, a web page, the Hugging Face hub."""

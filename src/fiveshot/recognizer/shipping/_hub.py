@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub, or in a folder laid out like one there: the portable file, and a model card."""
+"""Publish and fetch models on the Hugging Face hub or in a folder: a portable file and a model card."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model is published: a repository of the hub, or a folder; the other one is None.
+    """Where a model is published: a repository on the hub or a folder; the other attribute is None.
 
     >>> Place.of("hf://me/birds").repository, Place.of("me/birds").repository, Place.of("file:///srv/birds").folder
     ('me/birds', 'me/birds', PosixPath('/srv/birds'))
@@ -80,7 +80,7 @@ class Place:
 
     @classmethod
     def of(cls, source: FilePath, *, must_exist: bool = False) -> Place:
-        """Return the place that is meant; with ``must_exist``, a folder that is there goes before a repository."""
+        """Read an address. With ``must_exist``, an existing folder is preferred to a repository."""
         text = str(source)
         if text.startswith(LOCAL):
             parts = urlsplit(text)
@@ -94,7 +94,7 @@ class Place:
             return cls(None, Path(text))
         if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name:
             raise InputError(
-                f"{text!r} is not a repository of the hub", hint="write OWNER/NAME, or a folder as ./FOLDER"
+                f"{text!r} is not a repository on the hub", hint="write OWNER/NAME, or a folder as ./FOLDER"
             )
         return cls(name, None)
 
@@ -105,7 +105,7 @@ class Place:
 def publish(
     place: Place, portable: Path, card: str, *, private: bool = False, token: str | None = None, message: str = ""
 ) -> str:
-    """Put a portable file and its card in a place; return the address where they are."""
+    """Publish a portable file and its model card; return their address."""
     if place.folder is not None:
         place.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(place.folder / MODEL_FILE) as temporary:
@@ -123,7 +123,7 @@ def publish(
 
 
 def fetch(place: Place, *, revision: str | None = None, token: str | None = None) -> Path:
-    """Return the portable file of a place, from the hub's own cache where it is there."""
+    """Return the portable file of a place; the hub's client caches it."""
     if place.folder is not None:
         if revision is not None:
             raise InputError("a folder has no revisions", hint="leave the revision out")
@@ -146,21 +146,21 @@ def fetch(place: Place, *, revision: str | None = None, token: str | None = None
 
 
 def kept_copy(file: Path) -> Path:
-    """Return a model made of a portable file, in the user's cache: made once, for everyone who only reads it."""
+    """Return the model of a portable file in the user's cache, made on first use; it is read-only."""
     path = default_cache_folder().parent / "models" / file_sha256(file)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             import_model(file, path)
         except StorageError as error:
-            if error.code != "exists":  # another process was first
+            if error.code != "exists":  # another process was faster
                 raise
     return path
 
 
 @contextmanager
 def _hub_errors(place: Place) -> Iterator[None]:
-    """Turn the hub's errors into ours, each with a way out."""
+    """Turn errors of the hub's client into errors with a hint."""
     try:
         yield
     except Exception as error:
@@ -172,10 +172,10 @@ def _hub_errors(place: Place) -> Iterator[None]:
 
 
 def _explained(error: Exception) -> tuple[str, str, str] | None:
-    """Return what an error of the hub means, the way out, and a code; None for an error that is not the hub's."""
+    """Return a message, a hint and a code for an error of the hub's client; None for other errors."""
     errors = import_extra("huggingface_hub.errors", extra="hub")
     if isinstance(error, errors.GatedRepoError):
-        return "its owner has to let you in", "ask for access on its page", "not_allowed"
+        return "its owner must grant you access", "ask for access on its page", "not_allowed"
     if isinstance(error, errors.RepositoryNotFoundError | errors.RevisionNotFoundError):
         hint = "check the name and the revision; a private one needs a token: hf auth login"
         return "there is no such model, or you may not see it", hint, "not_found"
@@ -188,10 +188,10 @@ def _explained(error: Exception) -> tuple[str, str, str] | None:
             return "the hub does not allow it", hint, "not_allowed"
         return f"the hub answers {status}", "try again later", "hub_failed"
     offline = isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | OSError)
-    if offline or type(error).__module__.startswith(("httpx", "requests")):  # whichever the hub's client uses
+    if offline or type(error).__module__.startswith(("httpx", "requests")):  # depends on the version of the client
         hint = "check the connection; an address other than huggingface.co is set with HF_ENDPOINT"
         return "the hub cannot be reached", hint, "no_connection"
-    # An upload that failed is told as such, with the reason behind it.
+    # The reason for a failed upload is the cause of its error.
     return _explained(error.__cause__) if isinstance(error.__cause__, Exception) else None
 
 
@@ -203,7 +203,7 @@ def model_card(
     evaluation: Evaluation | Mapping[str, Any] | None = None,
     pictures: bool = False,
 ) -> str:
-    """Return a description of a model in the form that the hub shows: Markdown with a block of YAML before it."""
+    """Return the model card: Markdown after a block of YAML, as the hub shows it."""
     parts = (
         HEADER,
         _about(info, place, title),
@@ -216,7 +216,7 @@ def model_card(
 
 
 def _about(info: ModelInfo, place: Place, title: str) -> str:
-    source = place.repository or "./FOLDER"  # where it lies may be nobody's business
+    source = place.repository or "./FOLDER"  # its folder may be private
     return USE.format(
         title=_plain(title), classes=counted(len(info.classes), "class"), release=__version__, source=source
     )
@@ -242,7 +242,7 @@ def _made_of(info: ModelInfo) -> str:
 
 
 def _license(backbone: str) -> str:
-    """Return the license of a backbone's weights, as far as it is known here."""
+    """Return the license of a backbone's weights, if it is known."""
     if backbone == EMBEDDED:
         return "MIT"
     if is_installed("timm"):
@@ -295,5 +295,5 @@ def _inside(info: ModelInfo, *, pictures: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that Markdown shows as it is."""
+    """Escape a text for Markdown."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~>-])", r"\\\1", escape(text, quote=False).replace("\n", " "))

@@ -1,4 +1,4 @@
-"""Join classes that were learned on different machines from the same base."""
+"""Merge models that started from the same base and learned on different machines."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class MergeReport:
     Attributes
     ----------
     added : tuple of str
-        Classes that are new here.
+        New classes.
     same : tuple of str
-        Classes that both models had, equal to the bit.
+        Classes that both models had, with identical statistics.
     photos : int
-        Photos of the classes that were added.
+        Photos of the new classes.
     negatives : int
-        Photos of none of the classes that were added.
+        New photos of none of the classes.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class MergeReport:
 
 @dataclass(frozen=True, eq=False)
 class OtherModel:
-    """Another model in one state, and the tables to read its classes from."""
+    """Another model in one state, with the tables of its classes."""
 
     path: Path
     contents: Contents
@@ -66,7 +66,7 @@ class OtherModel:
 
 @contextmanager
 def other_model(path: Path) -> Iterator[OtherModel]:
-    """Open another model, or an exported file, to read from it; it stays in one state meanwhile."""
+    """Open another model or an exported file for reading; its state is fixed while it is open."""
     with ExitStack() as held:
         if path.is_file():
             unpacked = Path(held.enter_context(tempfile.TemporaryDirectory())) / "model"
@@ -79,7 +79,7 @@ def other_model(path: Path) -> Iterator[OtherModel]:
 
 
 def merge_classes(change: Change, other: OtherModel) -> MergeReport:
-    """Take over the classes of another model, with the very statistics they have there, or refuse and say why."""
+    """Add the classes of another model with their exact statistics; raise an error if they do not fit."""
     before = change.before
     _refuse_other_origin(before.manifest, other)
     rows = sorted(other.contents.classes.values(), key=lambda row: row.name)
@@ -87,7 +87,7 @@ def merge_classes(change: Change, other: OtherModel) -> MergeReport:
     names = {row.name for row in same}
     fresh = [row for row in rows if row.name not in names]
     for row in fresh:
-        check_name(row.name)  # it may be of a release that allowed more names
+        check_name(row.name)  # another release may have allowed more names
     _refuse_conflicts(before, fresh, other.path)
     photos = 0
     for row in fresh:
@@ -106,7 +106,7 @@ def merge_classes(change: Change, other: OtherModel) -> MergeReport:
 
 
 def _further_negatives(before: Contents, other: OtherModel, fresh: Sequence[StoredClass]) -> list[PhotoRecord]:
-    """Return the other model's photos of none of the classes, but for those that are known here as anything."""
+    """Return the other model's photos of none of the classes that this model does not know."""
     theirs = other.contents.negatives
     if theirs is None:
         return []

@@ -1,14 +1,19 @@
 """Backbone and head as one ONNX file: photos in, probabilities out, on a runtime without fiveshot.
 
-The graph of the embedded backbone comes with the package, and the head is a few nodes behind it: PyTorch is needed
-for other backbones alone.
+The package contains the graph of the embedded backbone; a few nodes for the head are added to it. Only other
+backbones need PyTorch.
+
+Input, outputs and metadata of the plain form follow the classifiers of Ultralytics, which other programs load,
+too: ``images`` (n, 3, size, size) is RGB from 0 to 1, the first output says how probable each class is, and the
+metadata hold ``names``, ``task`` and ``imgsz``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.backbones import Embedder, Preprocessing
-from fiveshot.backbones.embedded import EmbeddedNetwork
+from fiveshot.backbones import EmbeddedNetwork, Embedder, Preprocessing
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import ALONG, BETWEEN, LinearScorer, Surroundings
 from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
 from fiveshot.core.scorers import FeCAMScorer, NCMScorer, Prototype, Scorer, UnbiasedLDAScorer
-from fiveshot.data.reduction import INNER, VIEWS
+from fiveshot.data import INNER_VIEW, VIEWS
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.recognizer.recognition.rejection import (
@@ -39,23 +43,23 @@ from fiveshot.recognizer.shipping._portable import check_target
 from fiveshot.storage import FilePath, atomic_paths
 
 PROPERTY = "fiveshot"  # of the ONNX file: the text of the JSON file
-OUTPUTS = ("scores", "probabilities", "familiarity")
+LABELS = "labels.txt"
+OUTPUTS = ("probabilities", "logits", "familiarity")
 TOLERANCE = 1e-3
 LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
 _LEAST = np.float32(1e-12)  # length of a vector that has none
 
 
-def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path]:
-    """Return the paths of the graph and of the JSON file beside it, if an export may be written there."""
+def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path, Path]:
+    """Return the paths of the graph, its JSON file and its labels, if an export may be written there."""
     target = Path(path)
     if target.suffix != ".onnx":
-        raise InputError(
-            f"{target} must end in .onnx", hint="a model for another fiveshot is exported without --onnx"
-        )
-    sidecar = target.with_suffix(".json")
+        raise InputError(f"{target} must end in .onnx", hint="leave out --onnx to export a model for fiveshot")
+    sidecar, labels = target.with_suffix(".json"), target.with_name(LABELS)
     check_target(target, _is_onnx_export, overwrite=overwrite)
+    check_target(labels, partial(_are_labels_of, sidecar), overwrite=overwrite, beside=target)
     check_target(sidecar, is_description, overwrite=overwrite, beside=target)
-    return target, sidecar
+    return target, sidecar, labels
 
 
 def write_onnx(
@@ -65,49 +69,69 @@ def write_onnx(
     *,
     rejection: Rejection | None = None,
     strangers: Strangers | None = None,
+    all_views: bool = False,
     overwrite: bool = False,
-) -> Path:
-    """Write ``path`` (.onnx) and beside it a JSON file that says how to use it; return the latter's path.
+) -> tuple[Path, Path, Path]:
+    """Write ``path`` (.onnx), and beside it a JSON file that describes it, and the labels; return all paths.
 
-    Input ``images`` is (n, views, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
-    ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
-    under ``fiveshot``. The files of an earlier export are replaced, any others only with ``overwrite``. Both
-    are on the disk before the first takes its place: only a kill in the moment between can leave one alone.
+    Input ``images`` is (n, 3, size, size), RGB from 0 to 1: one view of each photo. With ``all_views`` it is
+    (n, views, 3, size, size), prepared as the JSON says. Outputs are ``probabilities`` and ``logits``
+    (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata under ``fiveshot``. The
+    files of an earlier export are replaced, other files only with ``overwrite``. All are on the disk before the
+    first replacement; only a kill between the replacements can leave some old.
     """
-    target, sidecar = onnx_targets(path, overwrite=overwrite)
-    model, said = model_graph(embedder, head, rejection=rejection, strangers=strangers)
+    targets = onnx_targets(path, overwrite=overwrite)
+    model, said = model_graph(embedder, head, rejection=rejection, strangers=strangers, all_views=all_views)
     text = as_json(said)
-    import_extra("onnx", extra="onnx").helper.set_model_props(model, {PROPERTY: text})
-    with atomic_paths(target, sidecar) as (temporary, beside):
-        temporary.write_bytes(model.SerializeToString())
-        beside.write_text(text + "\n", encoding="utf-8")
-    return sidecar
+    import_extra("onnx", extra="onnx").helper.set_model_props(model, _properties(said) | {PROPERTY: text})
+    with atomic_paths(*targets) as (graph, sidecar, labels):
+        graph.write_bytes(model.SerializeToString())
+        sidecar.write_text(text + "\n", encoding="utf-8")
+        labels.write_text(_label_lines(said["classes"]), encoding="utf-8")
+    return targets
 
 
 def model_graph(
-    embedder: Embedder, head: Scorer, *, rejection: Rejection | None, strangers: Strangers | None
+    embedder: Embedder,
+    head: Scorer,
+    *,
+    rejection: Rejection | None,
+    strangers: Strangers | None,
+    all_views: bool = True,
 ) -> tuple[Any, dict[str, Any]]:
-    """Return backbone and head as an ONNX model, and what a program needs beside it.
+    """Return backbone and head as an ONNX model, and its description.
 
-    The result is compared with what the head says before it counts.
+    The outputs of the graph are compared with those of the head first.
     """
     graph = _backbone_graph(import_extra("onnx", extra="onnx"), embedder)
-    graph.average_views(embedder.preprocessing.shape)
+    if all_views:
+        graph.average_views(embedder.preprocessing.shape)
+    else:
+        embedder = _with_one_view(embedder)
+        graph.take_pixels(embedder.preprocessing)
     found = _head_nodes(graph, head)
     familiarity = found.familiarity
     if strangers is not None:
         familiarity = _standing_nodes(graph, found, strangers, is_learned(head.memory))
-    graph.finish((found.scores, found.probabilities, familiarity), classes=len(head.classes))
+    graph.finish((found.probabilities, found.logits, familiarity), classes=len(head.classes))
     if graph.model.ByteSize() > LARGEST:
         raise InputError(
             f"{embedder.name} is larger than the 2 GB an ONNX file can hold", hint="choose a smaller backbone"
         )
-    _compare(graph.model.SerializeToString(), embedder, head, strangers)
-    return graph.model, describe(embedder, head, rejection)
+    _compare(graph.model.SerializeToString(), embedder, head, strangers, all_views=all_views)
+    return graph.model, describe(embedder, head, rejection, all_views=all_views)
 
 
-def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> dict[str, Any]:
-    """Return what a program needs beside the graph: preprocessing, class names, thresholds."""
+def _with_one_view(embedder: Embedder) -> Embedder:
+    """Return the embedder that sees only the center crop of a photo."""
+    single = replace(embedder.preprocessing, views=1)
+    return replace(embedder, spec=embedder.spec.replace(views=1), preprocessing=single)
+
+
+def describe(
+    embedder: Embedder, head: Scorer, rejection: Rejection | None, *, all_views: bool = True
+) -> dict[str, Any]:
+    """Return what a program needs to use the graph: preprocessing, class names, thresholds."""
     prepared = embedder.preprocessing
     thresholds = rejection.thresholds_in(head.memory) if rejection else np.full(len(head.classes), -np.inf)
     return {
@@ -115,15 +139,16 @@ def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> d
         "backbone": embedder.name,
         "input": {
             "name": "images",
-            "shape": ["n", *prepared.shape],
+            "shape": ["n", *(prepared.shape if all_views else prepared.shape[1:])],
             "type": "float32",
             "channels": "RGB",
             "squash_both_sides_to": prepared.squash,
             "views": [_view_in_words(name, prepared) for name in VIEWS[prepared.views]],
             "interpolation": prepared.interpolation,
             "then": "x / 255, minus mean, divided by std",
-            "mean": list(prepared.mean),
-            "std": list(prepared.std),
+            # The plain graph normalizes by itself.
+            "mean": list(prepared.mean) if all_views else [0.0] * 3,
+            "std": list(prepared.std) if all_views else [1.0] * 3,
         },
         "outputs": list(OUTPUTS),
         "classes": python_labels(head.classes),
@@ -133,31 +158,50 @@ def describe(embedder: Embedder, head: Scorer, rejection: Rejection | None) -> d
     }
 
 
+def _properties(said: Mapping[str, Any]) -> dict[str, str]:
+    """Return metadata as Ultralytics writes it for its classifiers; X-AnyLabeling and Netron read it, too."""
+    size = said["input"]["shape"][-1]
+    names = {str(number): str(name) for number, name in enumerate(said["classes"])}
+    return {
+        "description": f"{said['made_with']} classifier on {said['backbone']}",
+        "task": "classify",
+        "names": json.dumps(names, ensure_ascii=False),  # also reads as a dict of Python, as Ultralytics wants
+        "imgsz": f"[{size}, {size}]",
+        "channels": "3",
+        "stride": "1",
+        "batch": "1",
+    }
+
+
+def _label_lines(classes: Sequence[object]) -> str:
+    return "".join(f"{name}\n" for name in classes)
+
+
 def as_json(said: dict[str, Any]) -> str:
-    """Return values as JSON that is safe inside a page's script, too."""
+    """Return values as JSON that is also safe inside a script of a web page."""
     return json.dumps(said, indent=1, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
-    """Return how one of the squares is made of a photo."""
+    """Describe how one view is cut out of a photo."""
     part = name.removeprefix("mirrored ")
     mirrored = part != name
     if part == "whole":
         return {"resize_both_sides_to": prepared.size, "mirrored": mirrored}
-    short = prepared.resize if part == "center" else round(prepared.resize / INNER)
+    short = prepared.resize if part == "center" else round(prepared.resize / INNER_VIEW)
     return {"resize_short_side_to": short, "center_crop": prepared.size, "mirrored": mirrored}
 
 
 class _Graph:
-    """A graph that grows node by node; values are known by their names."""
+    """An ONNX graph that is built node by node; values have names."""
 
     def __init__(self, onnx: Any, model: Any) -> None:
         self.onnx, self.model = onnx, model
-        self.features = "features"  # where the backbone ends
+        self.features = "features"  # the output of the backbone
         self._count = 0
 
     def constant(self, values: Any) -> str:
-        """Add an array of numbers: float32, or int64 where it holds integers."""
+        """Add a constant array: int64 for integers, float32 otherwise."""
         array = np.asarray(values)
         array = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
         name = self._fresh("constant")
@@ -165,31 +209,42 @@ class _Graph:
         return name
 
     def node(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> str:
-        """Add a node and return the name of its first output; inputs are names or arrays, for constants."""
+        """Add a node and return the name of its first output. Inputs are names, or arrays for constants."""
         names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
         found = [self._fresh(operator) for _ in range(outputs)]
         self.model.graph.node.append(self.onnx.helper.make_node(operator, names, found, **attributes))
         return found[0]
 
     def average_views(self, shape: tuple[int, int, int, int]) -> None:
-        """Take photos of several views each, (n, *shape), in the place of single squares."""
+        """Change the input to photos with several views each, (n, *shape); average the features of the views."""
         views, *square = shape
-        (taken,) = self.model.graph.input
-        for node in self.model.graph.node:
-            inputs = ["squares" if name == taken.name else name for name in node.input]
-            del node.input[:]
-            node.input.extend(inputs)
         flat = self.constant(np.array([-1, *square]))
-        nodes, helper = self.model.graph.node, self.onnx.helper
-        nodes.insert(0, helper.make_node("Reshape", [taken.name, flat], ["squares"]))
-        image = helper.make_tensor_value_info(taken.name, self.onnx.TensorProto.FLOAT, ["n", *shape])
-        taken.CopyFrom(image)
+        self._before_network(shape, ("Reshape", flat))
         each = self.node("Unsqueeze", self.features, np.array([0]))  # (1, n · views, d)
         apart = self.node("Reshape", each, np.array([-1, views, 0]), allowzero=0)
         self.features = self.node("ReduceMean", apart, np.array([1]), keepdims=0)
 
+    def take_pixels(self, prepared: Preprocessing) -> None:
+        """Take squares of RGB from 0 to 1, (n, 3, size, size), in the place of normalized ones."""
+        mean, std = (self.constant(np.reshape(values, (3, 1, 1))) for values in (prepared.mean, prepared.std))
+        self._before_network(prepared.shape[1:], ("Sub", mean), ("Div", std))
+
+    def _before_network(self, shape: Sequence[int], *steps: tuple[str, str]) -> None:
+        """Put nodes of an operator and a constant before the network, and say what shape the first one takes."""
+        (taken,) = self.model.graph.input
+        nodes, helper = self.model.graph.node, self.onnx.helper
+        names = [taken.name, *(self._fresh("input") for _ in steps)]
+        for node in nodes:
+            inputs = [names[-1] if name == taken.name else name for name in node.input]
+            del node.input[:]
+            node.input.extend(inputs)
+        for number, (operator, constant) in enumerate(steps):
+            step = helper.make_node(operator, [names[number], constant], [names[number + 1]])
+            nodes.insert(number, step)
+        taken.CopyFrom(helper.make_tensor_value_info(taken.name, self.onnx.TensorProto.FLOAT, ["n", *shape]))
+
     def finish(self, outputs: Sequence[str], *, classes: int) -> None:
-        """Make these values the outputs of the graph, and the only ones."""
+        """Set the outputs of the graph."""
         helper, floats = self.onnx.helper, self.onnx.TensorProto.FLOAT
         del self.model.graph.output[:]
         shapes = (["n", classes], ["n", classes], ["n"])
@@ -206,7 +261,7 @@ class _Graph:
         return self.node("ReduceL2", rows, np.array([1]), keepdims=keepdims)
 
     def product(self, rows: str, others: str) -> str:
-        """Return the product of each row with one of the others."""
+        """Return the dot products of all rows with all rows of the other array."""
         return self.node("ReduceSum", self.node("Mul", rows, others), np.array([1]), keepdims=0)
 
     def largest(self, rows: str) -> str:
@@ -223,10 +278,10 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
     network = embedder.network
     if not isinstance(network, EmbeddedNetwork):
         require_extra("torch", "timm", "torchvision")
-        from fiveshot.backbones.export import export_onnx as exported
+        from fiveshot.backbones import export_onnx as exported
 
         try:
-            content = exported(network.backbone)  # type: ignore[attr-defined]  # every other network is torch's
+            content = exported(network.backbone)  # type: ignore[attr-defined]  # all other networks use torch
         except Exception as error:  # the exporter's errors have no common base
             raise InputError(f"{embedder.name} cannot be written as ONNX ({error})") from error
         return _Graph(onnx, onnx.load_model_from_string(content))
@@ -243,21 +298,21 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
 
 @dataclass(frozen=True)
 class _HeadNodes:
-    """The names of what a head gives."""
+    """The names of the values that a head computes."""
 
-    embedded: str  # (n, d): what statistics are taken of
-    scores: str  # (n, classes)
+    embedded: str  # (n, d): transformed features
+    logits: str  # (n, classes)
     probabilities: str  # (n, classes)
     familiarity: str  # (n,)
 
 
 def _head_nodes(graph: _Graph, head: Scorer, *, familiar: bool = True) -> _HeadNodes:
-    """Add a head behind the features; where familiarity is not wanted, without what costs most of it."""
+    """Add the nodes of a head. Without familiarity, most of its cost is saved."""
     if isinstance(head, UnbiasedLDAScorer):
         return _linear_nodes(graph, head.linear(), familiar=familiar)
     embedded = graph.features
     if isinstance(head, NCMScorer) and head.metric == "cosine":
-        # Each axis is a unit vector already, so that its scores are the prototypes' coordinates.
+        # The axes are unit vectors, so their scores are the coordinates of the prototypes.
         width = len(head.memory.statistics.means[0])
         weights = head.scores(np.eye(width, dtype=np.float32))  # (d, classes)
         scores = graph.node("MatMul", graph.unit_rows(graph.features), weights)
@@ -269,7 +324,7 @@ def _head_nodes(graph: _Graph, head: Scorer, *, familiar: bool = True) -> _HeadN
             f"a {type(head).__name__} head cannot be written as ONNX", hint="choose unbiased-lda, ncm or fecam"
         )
     logits = graph.node("Div", scores, np.float32(head.temperature))
-    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), graph.largest(scores))
+    return _HeadNodes(embedded, logits, graph.node("Softmax", logits, axis=1), graph.largest(scores))
 
 
 def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _HeadNodes:
@@ -291,11 +346,11 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
         second = graph.node("Gather", graph.node("TopK", scores, np.array([2]), outputs=2), np.array([1]), axis=1)
         rival = graph.node("Mul", graph.largest(second), np.float32(scorer.rival))
         familiarity = graph.node("Sub", familiarity, rival)
-    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity)
+    return _HeadNodes(embedded, logits, graph.node("Softmax", logits, axis=1), familiarity)
 
 
 def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> str:
-    """Add what ``fiveshot.core.lda.Surroundings`` says of samples."""
+    """Add the nodes of ``fiveshot.core.lda.Surroundings``."""
     matrix = around.covariance.whiten(np.eye(len(around.origin), dtype=np.float32))
     white = graph.unit_rows(graph.node("MatMul", graph.node("Sub", unit, around.origin), matrix))
     along = graph.product(white, graph.node("Gather", around.white, best, axis=0))
@@ -308,7 +363,7 @@ def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> 
 
 
 def _shortened(graph: _Graph, width: int) -> str:
-    """Add what ``fiveshot.core.scatter.shortened`` does to features; return the name of the result."""
+    """Add the nodes of ``fiveshot.core.scatter.shortened``; return the name of the result."""
     scaled = graph.node("Mul", graph.unit_rows(graph.features), np.float32(width**0.5))
     upper, places = np.array([width - width // 2]), np.array([width - width // 2 - 1])
     median = graph.node("Gather", graph.node("TopK", scaled, upper, outputs=2), places, axis=1)
@@ -318,7 +373,7 @@ def _shortened(graph: _Graph, width: int) -> str:
 
 
 def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
-    """Add how photos stand beside those of none of the classes; the familiarity of all others stays."""
+    """Lower the familiarity of photos that are like the learned photos of none of the classes."""
     probabilities = _head_nodes(graph, strangers.fitted, familiar=False).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange), axis=1)
     chance = graph.node("Max", graph.node("ReduceSum", own, np.array([1]), keepdims=0), np.float32(LEAST_CHANCE))
@@ -333,13 +388,14 @@ def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_l
 
 
 def _distance_nodes(graph: _Graph, embedded: str, head: NCMScorer | FeCAMScorer) -> str:
-    """Add squared distances without solving systems, which ONNX cannot; return the name of the scores.
+    """Add squared distances without linear solves, which ONNX lacks; return the name of the scores.
 
-    Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with as many rows eᵢ are computed together.
+    Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with the same number of rows eᵢ are computed
+    together.
     """
     metrics = [_whole(metric, head) for metric in head.model.of(python_labels(head.classes))]
     means = np.stack([metric.mean for metric in metrics])  # (k, d)
-    # Distances from a point among the means lose fewer digits than from zero.
+    # Coordinates relative to a point among the means lose fewer digits than relative to zero.
     origin = means.mean(axis=0)
     means = means - origin
     parts = [_quadratic(metric) for metric in metrics]
@@ -360,7 +416,7 @@ def _distance_nodes(graph: _Graph, embedded: str, head: NCMScorer | FeCAMScorer)
 
 
 def _whole(metric: Metric | Prototype, head: NCMScorer | FeCAMScorer) -> Metric | Prototype:
-    """Return a metric that needs nothing of the base classes."""
+    """Return the metric without its dependence on the base classes."""
     if not isinstance(head, FeCAMScorer) or not isinstance(metric, LowRankMetric) or metric.borrowed is None:
         return metric
     gaussian = metric.borrowed.gaussian(metric.mean)
@@ -371,7 +427,7 @@ Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floatin
 
 
 def _length_nodes(graph: _Graph, X: str, parts: Sequence[Quadratic], means: NDArray[np.floating]) -> str:
-    """Add Σᵢ ±(eᵢ·(x − μ))² of classes with as many rows, (n, k); no rows at all give zero."""
+    """Add Σᵢ ±(eᵢ·(x − μ))² for classes with the same number of rows, (n, k); zero for no rows."""
     rank = max(1, len(parts[0][1]))
     rows = np.concatenate([own if len(own) else np.zeros((1, means.shape[1])) for _, own, _ in parts])
     offsets = (rows.reshape(len(parts), rank, -1) * means[:, None]).sum(axis=2).ravel()  # (k · r,)
@@ -382,7 +438,7 @@ def _length_nodes(graph: _Graph, X: str, parts: Sequence[Quadratic], means: NDAr
 
 
 def _quadratic(metric: Metric | Prototype) -> Quadratic:
-    """Return a (d,), the rows e (r, d) and their signs (r,); a prototype is the plain distance."""
+    """Return a (d,), the rows e (r, d) and their signs (r,). For a prototype this is the Euclidean distance."""
     width = len(metric.mean)
     if isinstance(metric, LowRankMetric):
         more = np.zeros((0, width)) if metric.added is None else metric.added[None]
@@ -398,31 +454,34 @@ def _quadratic(metric: Metric | Prototype) -> Quadratic:
     return np.ones(width), np.zeros((0, width)), np.zeros(0)
 
 
-def _compare(content: bytes, embedder: Embedder, head: Scorer, strangers: Strangers | None) -> None:
-    """Refuse a graph that does not compute what the backbone and the head do."""
+def _compare(
+    content: bytes, embedder: Embedder, head: Scorer, strangers: Strangers | None, *, all_views: bool
+) -> None:
+    """Raise an error if the graph does not compute the same as the backbone and the head."""
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is said below
+    options.log_severity_level = 4  # errors are reported below
     pixels = np.random.default_rng(0).integers(0, 256, (3, *embedder.preprocessing.shape), np.uint8)
+    given = embedder.preprocessing.normalize(pixels) if all_views else pixels[:, 0].astype(np.float32) / 255
     try:
         session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        found = session.run(None, {"images": embedder.preprocessing.normalize(pixels)})
+        found = session.run(None, {"images": given})
     except Exception as error:  # the runtime's errors have no common base
         raise InputError(f"ONNX Runtime cannot run this backbone and head ({type(error).__name__})") from error
     X = embedder.features(pixels)
     answer = head.answer(X) if strangers is None else strangers.judged(X, head.answer(X))
-    for name, theirs in zip(OUTPUTS, found, strict=True):
-        ours = getattr(answer, name)
+    wanted = (answer.probabilities, answer.scores * head.softmax_factor(), answer.familiarity)
+    for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
         worst = float(np.abs(ours - theirs).max())
         if not worst <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
-            raise InputError(f"ONNX Runtime gives other {name} (by {worst:.3g})", hint="nothing was written")
+            raise InputError(f"ONNX Runtime computes other {name} (by {worst:.3g})", hint="nothing was written")
 
 
 def _is_onnx_export(path: Path) -> bool:
     onnx = import_extra("onnx", extra="onnx")
     try:
         properties = onnx.load(str(path), load_external_data=False).metadata_props
-    except Exception:  # what is not an ONNX file fails in many ways
+    except Exception:  # a file that is not ONNX fails in many ways
         return False
     return any(one.key == PROPERTY and _describes(one.value) for one in properties)
 
@@ -435,8 +494,18 @@ def is_description(path: Path) -> bool:
         return False
 
 
+def _are_labels_of(sidecar: Path, labels: Path) -> bool:
+    """Tell whether a file lists the classes of the earlier export that the JSON beside it describes."""
+    try:
+        return is_description(sidecar) and labels.read_text(encoding="utf-8") == _label_lines(
+            json.loads(sidecar.read_text(encoding="utf-8"))["classes"]
+        )
+    except (OSError, UnicodeDecodeError, TypeError):
+        return False
+
+
 def _describes(text: str) -> bool:
-    """Tell whether a text is what ``describe`` gives, in this release or another."""
+    """Tell whether a text is a description made by ``describe``, in any release."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A model as one file to carry elsewhere; and taking one in that may come from anywhere: everything is checked."""
+"""Export a model as one file, and import such files. Nothing in an imported file is trusted without a check."""
 
 from __future__ import annotations
 
@@ -40,16 +40,24 @@ from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import MANIFEST, BackboneRecord, Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, Tables, photo_features
 from fiveshot.recognizer.store.schema import DATABASE
-from fiveshot.storage import FRESH_COPY, FilePath, begins_as_ours, file_kind, read_tensors, write_tensors
+from fiveshot.storage import (
+    FRESH_COPY,
+    FilePath,
+    begins_as_ours,
+    file_kind,
+    read_tensors,
+    require_replaceable,
+    write_tensors,
+)
 
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 KIND, VERSION = "recognizer", 1
 PICTURES = ("thumbnail", "original")
-DIGESTS = "original.sha256"  # a kept photo need not be the file that was given, so it has a digest of its own
+DIGESTS = "original.sha256"  # a kept photo may differ from the original file, so it has its own digest
 MAX_SIDE = 4096  # of images on the way to a network
 MAX_WIDTH = 1 << 14  # of a feature vector
-MAX_MANIFEST = 1 << 22  # characters: the settings of a head have as many numbers as a feature
-MAX_TEXT = 1000  # characters of a note for people
+MAX_MANIFEST = 1 << 22  # characters; settings may hold as many numbers as a feature vector
+MAX_TEXT = 1000  # characters
 _LISTS = ("names", "created", "base", "photos")
 _META = {"manifest", *_LISTS}
 _ADAPTER_META = {"backbone", "weights_hash", "bottleneck", "scale", "dropout", "training"}
@@ -59,28 +67,19 @@ _NETWORK = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}", re.ASCII)
 def check_target(
     target: Path, is_export: Callable[[Path], bool], *, beside: Path | None = None, overwrite: bool = False
 ) -> None:
-    """Refuse a target inside a model's directory, and one that something else has taken.
+    """Raise an error for a target inside a model's directory, or one that would replace something else.
 
-    ``is_export`` tells an earlier export, which is replaced; any other file is replaced with ``overwrite`` alone,
-    and what is not a file never. ``beside`` is the file that was named, where this one only goes with it.
+    An earlier export (``is_export``) is replaced, another file only with ``overwrite``, a folder or device never.
+    ``beside`` is the file that the user named, if this one is written together with it.
     """
     shown = str(target) if beside is None else f"{target}, which is written beside {beside.name},"
-    for place in (target.parent.resolve() / target.name, target.resolve()):  # a link, and where it leads
+    for place in (target.parent.resolve() / target.name, target.resolve()):  # a link and its target
         refuse_inside(place, shown, hint="name a file outside of it")
-    if not target.exists():
-        return
-    if not target.is_file():
-        raise StorageError(f"{shown} exists already and is not a file", hint="choose another name", code="exists")
-    if not overwrite and not is_export(target):
-        raise StorageError(
-            f"{shown} exists already and is not an earlier export of this kind",
-            hint="choose another name, or replace it with overwrite=True (--force)",
-            code="exists",
-        )
+    require_replaceable(target, is_export, overwrite=overwrite, shown=shown)
 
 
 def refuse_inside(place: Path, shown: str, *, hint: str) -> None:
-    """Refuse a path inside the directory of a model, be it the one that is exported or another."""
+    """Raise an error for a path inside the directory of any model."""
     for around in place.parents:
         if (around / MANIFEST).is_file() and (around / DATABASE).is_file():
             raise InputError(f"{shown} lies inside the model {around}, which an export must not change", hint=hint)
@@ -95,7 +94,7 @@ def write_portable(
     originals: bool,
     thumbnails: bool = True,
 ) -> None:
-    """Write the model to one file, atomically; equal models give equal bytes. The history stays behind."""
+    """Write the model to one file, atomically; equal models give equal bytes. The history is not exported."""
     rows = sorted(contents.rows.values(), key=lambda row: row.name)
     tables = Tables(connection, contents.width)
     records = [tables.read_class(row.id, originals=originals) for row in rows]
@@ -121,12 +120,12 @@ def write_portable(
 
 
 def is_portable(path: Path) -> bool:
-    """Tell whether a file was written by ``write_portable``, in any version."""
+    """Tell whether any version of ``write_portable`` wrote a file."""
     return file_kind(path) == KIND
 
 
 def photo_arrays(photos: list[PhotoRecord], width: int, originals: bool) -> Arrays:
-    """Return features and pictures of photos, one below the other; a length of 0 says there is no picture."""
+    """Return features and pictures of photos as arrays; a picture of length 0 is missing."""
     arrays: Arrays = {"features": photo_features(photos) if photos else np.zeros((0, width), np.float32)}
     for kind in PICTURES if originals else PICTURES[:1]:
         parts = [getattr(photo, kind) or b"" for photo in photos]
@@ -151,14 +150,14 @@ def as_bytes(parts: Iterable[bytes]) -> NDArray[np.uint8]:
 
 
 def pictures(arrays: Arrays, kind: str) -> list[bytes | None]:
-    """Return the pictures that ``photo_arrays`` laid down; the lengths are checked already."""
+    """Return the pictures from the arrays of ``photo_arrays``, whose lengths have been checked."""
     lengths = arrays[f"{kind}.lengths"].tolist()
     data, ends = arrays[f"{kind}.bytes"], list(accumulate(lengths))
     return [data[end - n : end].tobytes() if n else None for n, end in zip(lengths, ends, strict=True)]
 
 
 def import_model(file: FilePath, path: FilePath) -> Manifest:
-    """Make a model from an exported file; anything in it that does not fit is refused and nothing is made."""
+    """Make a model from an exported file; if anything in it is wrong, raise an error and make nothing."""
     source = Path(file)
     with _telling(source), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         if source.is_dir():
@@ -190,7 +189,7 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
 
 @contextmanager
 def _telling(source: Path) -> Iterator[None]:
-    """Add to an error of the system which file was imported; errors of the model's place say so themselves."""
+    """Add the name of the imported file to an error of the system."""
     try:
         yield
     except StorageError:
@@ -202,7 +201,7 @@ def _telling(source: Path) -> Iterator[None]:
 
 @contextmanager
 def _refusing(source: Path) -> Iterator[None]:
-    """Turn every error that a made-up file can cause into one refusal."""
+    """Turn every error that a hostile file can cause into one error."""
     try:
         yield
     except StorageError as error:
@@ -236,7 +235,7 @@ def _checked_manifest(meta: dict[str, Any]) -> Manifest:
 
 
 def _check_backbone(record: BackboneRecord) -> None:
-    """Refuse a backbone that a model cannot have; nothing is loaded."""
+    """Raise an error for an impossible backbone, without loading it."""
     if not _NETWORK.fullmatch(record.name):
         raise ValueError(f"a backbone cannot be called {record.name[:40]!r}")
     if not 1 <= record.width <= MAX_WIDTH:
@@ -254,7 +253,7 @@ def _check_backbone(record: BackboneRecord) -> None:
         last_blocks=record.last_blocks,
     )
     if spec.readout.vectors > record.width:
-        raise ValueError(f"features of {record.width} numbers are not made of {spec.readout.vectors} vectors")
+        raise ValueError(f"features of {record.width} numbers cannot consist of {spec.readout.vectors} vectors")
 
 
 def _check_preprocessing(prepared: Preprocessing) -> None:
@@ -269,7 +268,7 @@ def _check_preprocessing(prepared: Preprocessing) -> None:
         if not isinstance(values, tuple) or len(values) != count:
             raise ValueError(f"{name} of its preprocessing is not {count} numbers")
         if not all(is_number(value) and math.isfinite(value) for value in values):
-            raise ValueError(f"{name} of its preprocessing holds what is not a finite number")
+            raise ValueError(f"{name} of its preprocessing holds a number that is not finite")
     if min(prepared.std) <= 0 or not 0 < prepared.train_scale[0] <= prepared.train_scale[1] <= 1:
         raise ValueError("std of its preprocessing must be positive, and train_scale shares that rise")
     _check_text(prepared.name, "the name of its preprocessing")
@@ -281,20 +280,20 @@ def _check_hash(text: str, what: str, *, may_be_empty: bool = True) -> None:
 
 
 def _check_text(text: Any, what: str) -> None:
-    """Refuse what is shown to people and is too long, or holds characters that a terminal would obey."""
+    """Raise an error for a text that is too long or holds control characters."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or not text.isprintable():
         raise ValueError(f"{what} is not a text of at most {MAX_TEXT:,} printable characters")
 
 
 def _check_same(read: Mapping[str, Any], given: Mapping[str, Any], what: str) -> None:
-    """Refuse values that were read otherwise than they are written: unknown keys, 1.5 for 1, True for 1."""
+    """Raise an error if values were changed by reading: unknown keys, 1.5 for 1, True for 1."""
     one, other = (json.dumps(values, sort_keys=True, default=list) for values in (read, given))
     if one != other:
         raise ValueError(f"its {what} are not as this release writes them")
 
 
 def _unpacked(arrays: Arrays, manifest: Manifest, folder: Path) -> dict[str, Path]:
-    """Write the files inside the file under the names that a model gives them, if their hashes are right."""
+    """Check the hashes of the embedded files, and write them under the names that a model uses."""
     files = {}
     wanted = {
         "base": (manifest.base.file, manifest.base.sha256),
@@ -302,7 +301,7 @@ def _unpacked(arrays: Arrays, manifest: Manifest, folder: Path) -> dict[str, Pat
     }
     for key, (name, content) in wanted.items():
         if bool(name) != (f"file.{key}" in arrays):
-            raise ValueError(f"its {key} file is missing, or not named")
+            raise ValueError(f"its {key} file or its name is missing")
         if not name:
             continue
         if Path(name).name != name or not name.startswith(f"{key}-") or not name.endswith(".safetensors"):
@@ -330,18 +329,18 @@ def _check_adapter(adapter: AdapterFile, backbone: BackboneRecord) -> None:
 
 
 def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[ClassRecord]) -> None:
-    """Derive the head and score once: settings that it does not take must not wait for the first photo."""
+    """Derive the head and compute scores once, so that bad settings fail now and not at the first photo."""
     head = restored_head(manifest.head)
     check_width(head, manifest)
     rows = np.eye(2, manifest.backbone.width, dtype=np.float32) + 1
     embedded = head.embed(rows)
     width = embedded.shape[1]
     new = {record.name: record.summary for record in classes if not record.base and record.name != NONE}
-    if not len(base) and not new:  # a class of our own shows whether it can learn its first
+    if not len(base) and not new:  # a made-up class shows whether the head can learn its first class
         new = {"": summarize(embedded)}
     if len(base) and base.n_features != width:
         raise ValueError(f"its base has statistics of {base.n_features} numbers, and its head makes {width}")
-    with np.errstate(all="ignore"):  # settings that overflow are found out below
+    with np.errstate(all="ignore"):  # overflow is detected below
         learned = head.adopt(Memory(base, ClassStatistics.of(new)), dict(manifest.head.settings) or None)
         answer = learned.answer(rows)
     if not np.isfinite(answer.probabilities).all() or not np.isfinite(answer.familiarity).all():
@@ -351,10 +350,10 @@ def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[Cla
 def imported_classes(
     arrays: Arrays, meta: dict[str, Any], *, manifest: Manifest, base: ClassStatistics
 ) -> Iterator[ClassRecord]:
-    """Yield the classes of an exported file; shapes, lengths, names, numbers and pictures are all checked."""
+    """Yield the classes of an exported file, after checking shapes, lengths, names, numbers and pictures."""
     names, m = meta["names"], len(meta["photos"])
     if names != sorted(set(names)) or any(target_name(name) != name for name in names):
-        raise ValueError("classes are out of order, there twice, or their names are not in normal form")
+        raise ValueError("classes are out of order or repeated, or their names are not normalized")
     statistics = checked_statistics(names, arrays)
     _check_photo_arrays(arrays, m, manifest.backbone.width)
     if not len(meta["created"]) == len(meta["base"]) == len(names) or int(statistics.counts.sum()) != m:
@@ -377,7 +376,7 @@ def imported_classes(
 
 
 def _check_photo_arrays(arrays: Arrays, m: int, width: int) -> None:
-    """Refuse features and pictures of other shapes than ``m`` photos have, and arrays that a model has not."""
+    """Raise an error for features and pictures whose shapes do not fit ``m`` photos, and for unknown arrays."""
     check_array(arrays, "features", (m, width), np.float32)
     kinds = [kind for kind in PICTURES if f"{kind}.lengths" in arrays]
     for kind in kinds:
@@ -392,7 +391,7 @@ def _check_photo_arrays(arrays: Arrays, m: int, width: int) -> None:
         check_array(arrays, DIGESTS, (m, 32), np.uint8)
         known.add(DIGESTS)
     if set(arrays) - known or PICTURES[0] not in kinds:
-        raise ValueError("it holds other arrays than a model has")
+        raise ValueError("it holds arrays that no model has")
 
 
 def _photos(arrays: Arrays, entries: Sequence[Any], options: Options) -> Iterator[PhotoRecord]:
@@ -411,9 +410,9 @@ def _photos(arrays: Arrays, entries: Sequence[Any], options: Options) -> Iterato
 
 
 def _moment(text: Any) -> str:
-    """Return a moment that is written as ours are."""
+    """Return a date and time in the format of our files."""
     if not isinstance(text, str) or len(text) > 40:
         raise ValueError(f"{str(text)[:40]!r} is not a date")
     if datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="milliseconds") != text:
-        raise ValueError(f"{text!r} is not a moment in UTC, to the millisecond")
+        raise ValueError(f"{text!r} is not a time in UTC with milliseconds")
     return text

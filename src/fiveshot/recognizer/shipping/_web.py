@@ -1,4 +1,4 @@
-"""A model as a page that needs no server of its own: a folder of files that recognizes photos in the browser."""
+"""Export a model as a static web page that recognizes photos in the browser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fiveshot.recognizer.shipping._portable import refuse_inside
 from fiveshot.storage import FilePath, atomic_paths
 
 DESCRIPTION, GRAPH, RUNTIME, SERVICE_WORKER = "model.json", "model.onnx.gz", "ort.wasm.gz", "sw.js"
-# Everything comes from the folder itself, and nothing is ever sent: WebAssembly is all that is compiled.
+# The page loads files only from its own folder and sends nothing. Of all code, only WebAssembly is compiled.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -41,17 +41,17 @@ POLICY = "; ".join(
         "trusted-types fiveshot",
     )
 )
-# Hosts that read such a file (Netlify, Cloudflare Pages) send the policy as headers, too.
+# Some hosts (Netlify, Cloudflare Pages) read this file and send the policy as headers.
 HEADERS = f"""/*
   Content-Security-Policy: {POLICY}; frame-ancestors 'none'
   Permissions-Policy: camera=(self), geolocation=(), microphone=()
   Referrer-Policy: no-referrer
   X-Content-Type-Options: nosniff
 """
-LEAST, LARGE = 256, 1 << 17  # numbers of an array from which on half precision is worth it, and 8 bits are
-BLOCK = 16  # numbers of a convolution that share a scale
+HALF_FROM, BYTES_FROM = 256, 1 << 17  # smallest sizes of arrays to store in half precision, and in 8 bits
+BLOCK = 16  # weights of a convolution that share a scale
 TEMPLATE = "index.html"
-BESIDE = ("NOTICE", "_headers", "ort.notices.txt.gz")  # for hosts and people: browsers load none of it
+BESIDE = ("NOTICE", "_headers", "ort.notices.txt.gz")  # not loaded by browsers
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class WebExport:
     folder : Path
         The folder.
     files : tuple of str
-        Names of the files in it that were written.
+        Names of the files that were written.
     size : int
-        Bytes that a browser loads the first time.
+        Bytes that a browser loads on the first visit.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class WebExport:
 
 
 def check_folder(folder: FilePath, *, overwrite: bool) -> Path:
-    """Return the folder, if an export may be written there: it is new, empty, or that of an earlier export."""
+    """Return the folder if an export may be written there: it is new, empty or an earlier export."""
     target = Path(folder)
     refuse_inside(target.resolve() / DESCRIPTION, str(target), hint="name a folder outside of it")
     if not target.exists():
@@ -98,7 +98,7 @@ def check_folder(folder: FilePath, *, overwrite: bool) -> Path:
 def write_web(
     embedder: Embedder, snapshot: Snapshot, folder: FilePath, *, title: str, overwrite: bool = False
 ) -> WebExport:
-    """Write a folder for any web server: a page, the graph with weights of 8 bits, and what runs it."""
+    """Write a folder for any web server: a page, the graph with 8-bit weights, and its runtime."""
     target = check_folder(folder, overwrite=overwrite)
     model, said = model_graph(embedder, snapshot.head, rejection=snapshot.rejection, strangers=snapshot.strangers)
     pack_weights(model)
@@ -117,10 +117,10 @@ def write_web(
 
 
 def pack_weights(model: Any) -> None:
-    """Store the large arrays of an ONNX model in 8 bits, and the others, which cost little, in half precision.
+    """Store the large arrays of an ONNX model in 8 bits and the smaller ones in half precision.
 
-    A few nodes make float32 of them again when the graph is loaded: it is a quarter of the size, and computes as
-    before. The numbers that go through it are not rounded.
+    When the graph is loaded, a few nodes convert them back to float32. The file is a quarter of the size. Only
+    weights are rounded, not the numbers that the graph computes.
     """
     onnx = import_extra("onnx", extra="onnx")
     graph, helper = model.graph, onnx.numpy_helper
@@ -133,9 +133,9 @@ def pack_weights(model: Any) -> None:
 
     for tensor in graph.initializer:
         values, name = helper.to_array(tensor), tensor.name
-        if values.dtype != np.float32 or values.size < LEAST:
+        if values.dtype != np.float32 or values.size < HALF_FROM:
             kept.append(tensor)
-        elif values.size < LARGE or values.ndim < 2:
+        elif values.size < BYTES_FROM or values.ndim < 2:
             stored(name, values.astype(np.float16))
         else:
             steps, scales = packed(values)
@@ -150,9 +150,9 @@ def pack_weights(model: Any) -> None:
 
 
 def packed(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Return an array as whole numbers from −127 to 127, and the scales to multiply them by: (rows, blocks, size).
+    """Return an array as integers from −127 to 127, (rows, blocks, size), and the scales to multiply them by.
 
-    A matrix has a scale for each row. Convolutions, which forgive less, have one for every 16 numbers of a row.
+    A matrix has one scale for each row. Convolutions are more sensitive: one scale for every 16 numbers of a row.
 
     >>> steps, scales = packed(np.array([[1.0, -127.0], [0.5, 0.25]], np.float32))
     >>> steps.tolist(), (steps * scales.astype(np.float32)).round(2).tolist()
@@ -168,7 +168,7 @@ def packed(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.fl
 
 
 def _page(title: str) -> dict[str, bytes]:
-    """Return the files that are the same for every model, but for its name."""
+    """Return the files that are the same for every model, except for its name."""
     contents = {
         file.name: file.read_bytes() for file in (files("fiveshot.recognizer.shipping") / "page").iterdir()
     }
@@ -194,11 +194,11 @@ def _page(title: str) -> dict[str, bytes]:
 
 
 def _versioned(contents: dict[str, bytes]) -> bytes:
-    """Return the service worker with the version of all files: a new one makes browsers load them again."""
+    """Return the service worker with a version of all files; after a change, browsers load them again."""
     digest = sha256()
     for name in sorted(contents):
         digest.update(name.encode() + sha256(contents[name]).digest())
-    large = (GRAPH, RUNTIME)  # kept when the page loads them, so that they are loaded once
+    large = (GRAPH, RUNTIME)  # cached when the page loads them, so they are loaded once
     small = [
         name for name in sorted(contents) if name not in (*large, SERVICE_WORKER, TEMPLATE, "_headers", "NOTICE")
     ]
@@ -207,7 +207,7 @@ def _versioned(contents: dict[str, bytes]) -> bytes:
 
 
 def _tree(groups: Groups) -> dict[str, Any]:
-    """Return the groups of classes as JSON values; an empty name stands for everything."""
+    """Return the groups of classes as JSON values; the empty name is the root."""
     if not groups.members:
         return {}
     return {

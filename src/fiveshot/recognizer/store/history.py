@@ -100,11 +100,11 @@ def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
 def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -> HistoryEntry | None:
     """Return the last change that was not undone, even if it cannot be undone; None if there is none.
 
-    ``past_forget`` skips changes that erased classes or photos for good.
+    ``past_forget`` skips changes that erased classes, photos or names for good.
     """
     row = connection.execute(
         f"{_ENTRY} WHERE undone_by IS NULL AND action NOT IN ('undo', 'create', 'import') "
-        "AND NOT (? AND action IN ('forget', 'remove') AND NOT undoable) ORDER BY seq DESC LIMIT 1",
+        "AND NOT (? AND action IN ('forget', 'remove', 'set') AND NOT undoable) ORDER BY seq DESC LIMIT 1",
         (past_forget,),
     ).fetchone()
     return None if row is None else _entry(connection, row)

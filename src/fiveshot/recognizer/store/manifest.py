@@ -66,11 +66,12 @@ class Options:
     thumbnails: bool = True
     false_rejection: float = 0.05
     seed: int = 0
-    wrong_answers: float = 0.05
+    names: bool = True  # whether photos keep their file names
+    wrong_answers: float = 0.05  # share of the answers that may be wrong; less probable ones are unsure
 
     def __post_init__(self) -> None:
         """Refuse wrong types: a text such as ``"no"`` would otherwise count as true."""
-        for name in ("keep_photos", "thumbnails"):
+        for name in ("keep_photos", "thumbnails", "names"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(
                     f"{name}={getattr(self, name)!r} is neither True nor False", hint="give one of the two"

@@ -6,6 +6,7 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
@@ -14,17 +15,19 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fiveshot.core import ClassSummary, summarize
-from fiveshot.data import Box
+from fiveshot.data import Box, is_image
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.store.manifest import Options
 
 Floats = NDArray[np.float32]
 CHECK = "run: fiveshot check MODEL, or restore the model from a copy"
 MAX_THUMBNAIL = 1 << 18  # bytes
+MAX_FILE_NAME = 255  # characters
 MAX_KEPT_PHOTO = 1 << 28  # limits in bytes: of one stored photo,
 MAX_KEPT_CLASS = 1 << 31  # of the stored photos of a class,
 MAX_KEPT_MODEL = 1 << 35  # and of the database with its history, before photos are added
-PhotoFacts = tuple[int, str, str, int, int]  # number, date, digest, whether a small copy and the file are stored
+# Number, date, digest, whether a small copy and the file are stored, name of the file.
+PhotoFacts = tuple[int, str, str, int, int, str | None]
 LITTLE = np.dtype("<f4")  # the number format of the database, on every machine
 _CLASS = "SELECT id, name, base, created, changed, count, digest, mean, factor FROM classes"
 
@@ -48,7 +51,8 @@ class PhotoRecord:
     id : int or None
         Its number in the database; None until it is stored.
     name : str
-        Name for messages during learning; not stored.
+        While it is learned, its name for messages, such as a path. Of a stored photo, the name of its file, or an
+        empty text if that was not kept.
     box : Box or None
         The part of the file that was used; not stored.
 
@@ -97,13 +101,33 @@ def photo_features(photos: Sequence[PhotoRecord]) -> Floats:
     return np.stack([photo.feature for photo in photos])
 
 
+def file_name(text: str) -> str | None:
+    """Return the name of a photo's file from its path, or None if this is not the name of an image file.
+
+    Only the name alone is kept: no folders, and no characters that a screen does not show.
+
+    >>> file_name("photos/owl/1.jpg"), file_name("C:\\\\fakepath\\\\a\\x1b[31m.PNG"), file_name("photo 3")
+    ('1.jpg', 'a[31m.PNG', None)
+    >>> file_name("http://camera/snapshot.jpg") is None  # the camera's address, not the name of a photo
+    True
+    """
+    if "://" in text:
+        return None
+    last = text.replace("\\", "/").rpartition("/")[2]
+    shown = "".join(" " if one.isspace() else one for one in last if one.isprintable() or one.isspace()).strip()
+    suffix = PurePosixPath(shown).suffix
+    name = shown if len(shown) <= MAX_FILE_NAME else shown[: MAX_FILE_NAME - len(suffix)] + suffix
+    return name if is_image(name) else None
+
+
 def kept_photos(photos: Iterable[PhotoRecord], options: Options) -> tuple[PhotoRecord, ...]:
-    """Return photos without the pictures that the model does not store."""
+    """Return photos as they are stored: with their file names, without the pictures that the model leaves out."""
     return tuple(
         replace(
             photo,
             thumbnail=photo.thumbnail if options.thumbnails else None,
             original=photo.original if options.keep_photos else None,
+            name=(file_name(photo.name) if options.names else None) or "",
         )
         for photo in photos
     )
@@ -210,8 +234,9 @@ class Tables:
         for photo in photos:
             summed = photo_digest(photo), number_bytes(photo.feature)
             row = self.connection.execute(
-                "INSERT INTO photos (id, class_id, sha256, added, digest, feature) VALUES (?, ?, ?, ?, ?, ?)",
-                (photo.id, class_number, photo.sha256, photo.added, *summed),
+                "INSERT INTO photos (id, class_id, sha256, name, added, digest, feature) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (photo.id, class_number, photo.sha256, photo.name or None, photo.added, *summed),
             ).lastrowid
             if photo.thumbnail is not None or photo.original is not None:
                 self.connection.execute(
@@ -267,6 +292,11 @@ class Tables:
         """Delete photos and, by the foreign keys, their pictures and their history."""
         self.connection.executemany("DELETE FROM photos WHERE id = ?", [(photo,) for photo in photos])
 
+    def erase_names(self) -> None:
+        """Delete the names of all files, also of photos in the history."""
+        self.connection.execute("UPDATE photos SET name = NULL WHERE name IS NOT NULL")
+        self.connection.execute("UPDATE classes SET changed = ?", (self.state,))  # so that readers read them again
+
     def find_photo(self, photo: int) -> tuple[int | None, int | None] | None:
         """Return the class of a photo, or the change that removed it; None if there is no such photo."""
         query = "SELECT class_id, held_by FROM photos WHERE id = ?"
@@ -278,15 +308,15 @@ class Tables:
     ) -> Iterator[PhotoRecord]:
         """Yield the photos of a class, or those that a change removed, in the order of their numbers."""
         rows = self.connection.execute(
-            f"SELECT id, sha256, added, feature, thumbnail, {'original' if originals else 'NULL'} FROM photos "
-            f"LEFT JOIN images ON photo_id = photos.id WHERE {owner} = ? ORDER BY id",
+            f"SELECT id, sha256, name, added, feature, thumbnail, {'original' if originals else 'NULL'} "
+            f"FROM photos LEFT JOIN images ON photo_id = photos.id WHERE {owner} = ? ORDER BY id",
             (number,),
         )
-        for photo, sha256, added, feature, thumbnail, original in rows:
+        for photo, sha256, name, added, feature, thumbnail, original in rows:
             vectors = stored_numbers(feature, self.width)
             if len(vectors) != 1:
                 raise StorageError(f"a photo's feature has {len(vectors)} rows", hint=CHECK)
-            yield PhotoRecord(sha256, vectors[0], thumbnail, original, added, photo)
+            yield PhotoRecord(sha256, vectors[0], thumbnail, original, added, photo, name or "")
 
 
 def class_rows(connection: sqlite3.Connection, *, since: int = 0) -> list[tuple[Any, ...]]:
@@ -322,7 +352,7 @@ def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: in
 def photo_facts(connection: sqlite3.Connection, class_number: int) -> list[PhotoFacts]:
     """Return number, date and digest of the photos of a class, and whether a small copy and the file exist."""
     rows = connection.execute(
-        "SELECT id, added, sha256, typeof(thumbnail) = 'blob', typeof(original) = 'blob' FROM photos "
+        "SELECT id, added, sha256, typeof(thumbnail) = 'blob', typeof(original) = 'blob', name FROM photos "
         "LEFT JOIN images ON photo_id = photos.id WHERE class_id = ? ORDER BY id",
         (class_number,),
     )
@@ -388,25 +418,26 @@ class ClassPhotos:
     ids: tuple[int, ...]  # (n,)
     sha256s: tuple[str, ...]  # (n,)
     features: Floats  # (n, d)
+    names: tuple[str | None, ...] = ()  # (n,): of their files, if they were kept
 
 
 def read_features(
     connection: sqlite3.Connection, width: int, classes: Iterable[int] | None = None
 ) -> dict[int, ClassPhotos]:
     """Return all photos, or those of some classes, by class."""
-    query = "SELECT class_id, feature, id, sha256 FROM photos"
+    query = "SELECT class_id, feature, id, sha256, name FROM photos"
     if classes is None:
         rows = connection.execute(f"{query} WHERE class_id IS NOT NULL").fetchall()
     else:
         each = f"{query} WHERE class_id = ?"
         rows = [row for number in classes for row in connection.execute(each, (number,))]
-    parts: dict[int, list[tuple[int, bytes, int, str]]] = {}
+    parts: dict[int, list[tuple[int, bytes, int, str, str | None]]] = {}
     for row in rows:
         parts.setdefault(row[0], []).append(row)
     found = {}
     for number, own in parts.items():
-        _, features, ids, sha256s = zip(*sorted(own), strict=True)
-        found[number] = ClassPhotos(ids, sha256s, stored_numbers(b"".join(features), width))
+        _, features, ids, sha256s, names = zip(*sorted(own), strict=True)
+        found[number] = ClassPhotos(ids, sha256s, stored_numbers(b"".join(features), width), names)
     return found
 
 

@@ -12,7 +12,7 @@ from fiveshot.errors import StorageError
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": marks our databases
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file next to it
 # The commit is in the log but was not confirmed: if the process dies now, the next one may find it there.
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
@@ -45,6 +45,7 @@ CREATE TABLE photos (
     class_id INTEGER REFERENCES classes (id) ON DELETE CASCADE,
     held_by INTEGER REFERENCES changes (id) ON DELETE CASCADE CHECK ((held_by IS NULL) = (class_id IS NOT NULL)),
     sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
+    name TEXT CHECK (typeof(name) IN ('text', 'null') AND length(name) BETWEEN 1 AND 255),
     added TEXT NOT NULL,
     digest BLOB NOT NULL CHECK (typeof(digest) = 'blob' AND length(digest) = 16),
     feature BLOB NOT NULL CHECK (typeof(feature) = 'blob' AND length(feature) > 0 AND length(feature) % 4 = 0)
@@ -64,7 +65,7 @@ CREATE TABLE history (
     at TEXT NOT NULL,
     action TEXT NOT NULL CHECK (action IN
         ('create', 'import', 'learn', 'add', 'forget', 'remove', 'move', 'correct', 'none', 'review', 'keep',
-         'rename', 'set', 'merge', 'retune', 'undo')),
+         'dismiss', 'rename', 'set', 'merge', 'retune', 'undo')),
     undoable INTEGER NOT NULL CHECK (undoable IN (0, 1)),
     undone_by INTEGER REFERENCES history (seq) ON DELETE SET NULL,
     detail TEXT NOT NULL
@@ -102,7 +103,7 @@ CREATE TABLE kept (
 
 CREATE TABLE sightings (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    learned_by INTEGER REFERENCES history (seq) ON DELETE CASCADE,
+    hidden_by INTEGER REFERENCES history (seq) ON DELETE CASCADE,
     clock REAL NOT NULL,
     bytes INTEGER NOT NULL CHECK (bytes > 0),
     seen TEXT NOT NULL,
@@ -113,7 +114,7 @@ CREATE TABLE sightings (
     digest BLOB NOT NULL CHECK (typeof(digest) = 'blob' AND length(digest) = 16),
     feature BLOB NOT NULL CHECK (typeof(feature) = 'blob' AND length(feature) > 0 AND length(feature) % 4 = 0)
 );
-CREATE INDEX sightings_learned ON sightings (learned_by) WHERE learned_by IS NOT NULL;
+CREATE INDEX sightings_hidden ON sightings (hidden_by) WHERE hidden_by IS NOT NULL;
 
 CREATE TABLE sighting_images (
     sighting_id INTEGER PRIMARY KEY REFERENCES sightings (id) ON DELETE CASCADE,

@@ -4,8 +4,9 @@ Their numbers count up and give their order. ``clock`` is the time that the age 
 is never earlier than that of the sighting before. So a jump backwards of the system's clock lets sightings stay
 longer, and none is erased too early. The limits on number and size hold whatever the clock says.
 
-A sighting that was learned stays, hidden, with the number of the entry in the history (``learned_by``), so that
-``undo`` brings it back. It counts for the limits, and goes when its photo is erased for good.
+A sighting that was learned or dismissed stays, hidden, with the number of that entry in the history
+(``hidden_by``), so that ``undo`` brings it back. It counts for the limits. A learned one goes when its photo is
+erased for good.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def delete_sightings(connection: sqlite3.Connection, numbers: Iterable[int]) -> 
 
 def count_sightings(connection: sqlite3.Connection) -> tuple[int, int, int]:
     """Return the open sightings, the number of the last one, and the bytes of all."""
-    query = "SELECT count(*), coalesce(max(id), 0) FROM sightings WHERE learned_by IS NULL"
+    query = "SELECT count(*), coalesce(max(id), 0) FROM sightings WHERE hidden_by IS NULL"
     count, last = connection.execute(query).fetchone()
     (size,) = connection.execute("SELECT coalesce(sum(bytes), 0) FROM sightings").fetchone()
     return count, last, size
@@ -97,7 +98,7 @@ def read_sightings(connection: sqlite3.Connection, width: int) -> tuple[list[Sig
     """Return the open sightings, the newest first, and their features (n, width)."""
     rows = connection.execute(
         "SELECT id, seen, source, region, prediction, feature FROM sightings "
-        "WHERE learned_by IS NULL ORDER BY id DESC"
+        "WHERE hidden_by IS NULL ORDER BY id DESC"
     ).fetchall()
     found = [
         SightingInfo(sighting_id(number), seen, source, region, _prediction_of(text))
@@ -107,10 +108,10 @@ def read_sightings(connection: sqlite3.Connection, width: int) -> tuple[list[Sig
 
 
 def sighting_records(
-    connection: sqlite3.Connection, width: int, numbers: Sequence[int] | None = None, *, learned_too: bool = False
+    connection: sqlite3.Connection, width: int, numbers: Sequence[int] | None = None, *, hidden_too: bool = False
 ) -> Iterator[tuple[int, PhotoRecord]]:
     """Yield numbers of open sightings, and the photos with their pictures; refuse a number that is not there."""
-    which = "TRUE" if learned_too else "learned_by IS NULL"
+    which = "TRUE" if hidden_too else "hidden_by IS NULL"
     everything = f"SELECT id FROM sightings WHERE {which} ORDER BY id"
     query = (
         "SELECT sha256, feature, thumbnail, original, prediction FROM sightings "
@@ -126,6 +127,14 @@ def sighting_records(
         yield number, PhotoRecord(sha256, vector, thumbnail, original, name=_prediction_of(text).photo)
 
 
+def require_open(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Refuse numbers of which there is no open sighting."""
+    query = "SELECT count(*) FROM sightings WHERE id = ? AND hidden_by IS NULL"
+    for number in numbers:
+        if not connection.execute(query, (number,)).fetchone()[0]:
+            raise no_sighting(number)
+
+
 def no_sighting(number: int) -> InputError:
     """Return the error for a sighting that is not there."""
     return InputError(
@@ -139,21 +148,21 @@ def read_sighting_picture(connection: sqlite3.Connection, number: int, *, kept: 
     """Return the small copy of an open sighting, or the photo itself."""
     row = connection.execute(
         f"SELECT {'original' if kept else 'thumbnail'} FROM sightings JOIN sighting_images ON sighting_id = id "
-        "WHERE id = ? AND learned_by IS NULL",
+        "WHERE id = ? AND hidden_by IS NULL",
         (number,),
     ).fetchone()
     return None if row is None else row[0]
 
 
-def hide_learned(connection: sqlite3.Connection, numbers: Iterable[int], seq: int) -> None:
-    """Note that an entry of the history learned sightings."""
+def hide_sightings(connection: sqlite3.Connection, numbers: Iterable[int], seq: int) -> None:
+    """Note that an entry of the history learned or dismissed sightings."""
     rows = [(seq, number) for number in numbers]
-    connection.executemany("UPDATE sightings SET learned_by = ? WHERE id = ?", rows)
+    connection.executemany("UPDATE sightings SET hidden_by = ? WHERE id = ?", rows)
 
 
 def show_again(connection: sqlite3.Connection, seq: int) -> None:
-    """Bring back the sightings that an entry of the history learned, as it is undone."""
-    connection.execute("UPDATE sightings SET learned_by = NULL WHERE learned_by = ?", (seq,))
+    """Bring back the sightings that an entry of the history has hidden, as it is undone."""
+    connection.execute("UPDATE sightings SET hidden_by = NULL WHERE hidden_by = ?", (seq,))
 
 
 def update_features(connection: sqlite3.Connection, photos: Mapping[int, PhotoRecord]) -> None:
@@ -165,7 +174,8 @@ def update_features(connection: sqlite3.Connection, photos: Mapping[int, PhotoRe
 def drop_erased_sightings(connection: sqlite3.Connection) -> None:
     """Delete learned sightings whose photos were erased for good."""
     connection.execute(
-        "DELETE FROM sightings WHERE learned_by IS NOT NULL AND sha256 NOT IN (SELECT sha256 FROM photos)"
+        "DELETE FROM sightings WHERE hidden_by IN (SELECT seq FROM history WHERE action != 'dismiss') "
+        "AND sha256 NOT IN (SELECT sha256 FROM photos)"
     )
 
 
@@ -180,6 +190,13 @@ def name_only(connection: sqlite3.Connection, is_known: Callable[[str], bool]) -
             connection.execute(
                 "UPDATE sightings SET prediction = ? WHERE id = ?", (_prediction_text(after), number)
             )
+
+
+def erase_sighting_names(connection: sqlite3.Connection) -> None:
+    """Delete the names of the files of sightings."""
+    for number, text in connection.execute("SELECT id, prediction FROM sightings").fetchall():
+        after = replace(_prediction_of(text), photo="")
+        connection.execute("UPDATE sightings SET prediction = ? WHERE id = ?", (_prediction_text(after), number))
 
 
 def _known_candidates(prediction: Prediction, is_known: Callable[[str], bool]) -> dict[str, Any]:
@@ -198,7 +215,7 @@ def check_sightings(connection: sqlite3.Connection, width: int) -> Iterator[str]
     for number in numbers:
         (checksum,) = connection.execute("SELECT digest FROM sightings WHERE id = ?", (number,)).fetchone()
         try:
-            ((_, photo),) = sighting_records(connection, width, [number], learned_too=True)
+            ((_, photo),) = sighting_records(connection, width, [number], hidden_too=True)
             if photo_digest(photo) != checksum:
                 raise StorageError("it is damaged (its checksum differs)")
         except (StorageError, InputError) as error:
