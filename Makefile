@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 LIGHT  := $(VENV)/.light
 READY  := $(VENV)/.ready
 
-# An environment of its own with what `pip install .` brings, and pytest.
+# A separate environment with what `pip install .` installs, and pytest.
 EVERYDAY := build/light
 
 .PHONY: bench speed test test-light repeat docs release lint format clean browser broker exiftool
@@ -16,16 +16,16 @@ EVERYDAY := build/light
 bench: $(LIGHT)
 	$(BIN)/fiveshot bench cub200/big
 
-# Every ratio that must hold, measured: by hand on a quiet machine, never in CI. PUBLISHED is a clone of the published
-# repository and DATA the folder of CUB-200's photographs; without them their parts are left out.
+# All benchmarks with limits: run by hand on a quiet machine, never in CI. PUBLISHED is a clone of the published
+# repository and DATA the folder with CUB-200's photos; without them, their benchmarks are left out.
 speed: $(READY)
 	$(BIN)/python benchmarks/speed.py $(if $(PUBLISHED),--published "$(PUBLISHED)") $(if $(DATA),--data "$(DATA)")
 
-# Hundreds of processes import the package: bytecode is kept, also where the environment says otherwise.
+# Hundreds of processes import the package, so bytecode is cached even if the environment turns that off.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --dist worksteal
 
-# Every change of a model waits for the disk. Where memory has room for them, the folders of tests lie there; those of
-# tests that passed are removed at once.
+# Every change of a model waits for the disk. If there is enough memory, the folders of tests are in memory; folders of
+# passed tests are removed at once.
 MEMORY := $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
 ifdef MEMORY
 PYTEST := PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(PYTEST) -o tmp_path_retention_policy=failed
@@ -34,8 +34,7 @@ endif
 test: $(READY) browser broker exiftool
 	$(PYTEST) -n 2 -m "not pages"
 
-# The everyday tests where no extra is installed; it does not count if hardly any of them ran. Some embedded features
-# are in a checkout only.
+# The everyday tests without extras; fails if too few of them ran. Some embedded features are only in a checkout.
 test-light: $(EVERYDAY)/.ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(EVERYDAY)/bin/python -m pytest -q --junit-xml=$(EVERYDAY)/report.xml \
 	  tests/core tests/heads tests/metrics tests/storage tests/features tests/recognizer tests/plugins tests/cli \
@@ -47,17 +46,17 @@ $(EVERYDAY)/.ready: pyproject.toml $(shell find src -name '*.py')
 	$(EVERYDAY)/bin/python -m pip install --quiet . pytest
 	touch $@
 
-# The whole suite again and again, half of the runs beside busy loops: no test may change its mind. Takes hours.
+# The whole suite several times, half of the runs with a busy processor: every result must be the same. Takes hours.
 repeat: $(READY)
 	$(BIN)/python tools/repeat.py --runs 10 --busy 5
 
-# The site in build/site, warnings as errors; the notebooks are run, and every page is followed command by command.
+# The site in build/site, with warnings as errors; runs the notebooks and every command of the pages.
 # Look at it: python -m http.server -d build/site
 docs: $(READY) browser broker
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(PYTEST) -n 2 -m pages tests/docs
 
-# What is committed as a release in dist/, checked as somebody will meet it; nothing is uploaded (docs/how-to/release.md).
+# Builds the committed state as a release in dist/ and checks it as a user would; uploads nothing (docs/how-to/release.md).
 release: $(READY)
 	$(BIN)/python tools/release.py
 
@@ -71,8 +70,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Only a complete installation is marked as ready, so that an interrupted one is repaired by the next call.
-# `bench` needs what `pip install fiveshot` brings and no more; everything else needs all extras.
+# Only a complete installation is marked as ready; the next call repairs an interrupted one.
+# `bench` needs only what `pip install fiveshot` installs; everything else needs all extras.
 $(LIGHT): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable .
@@ -85,8 +84,8 @@ $(READY): $(LIGHT)
 
 BRIEFLY := -o Acquire::Retries=0 -o Acquire::http::Timeout=10
 
-# Pages are looked at in a real browser; where it cannot be installed, those tests are skipped with a reason. Most of
-# them are content with the one that has no windows, which takes a quarter of the time; that there is none is no error.
+# Tests of pages use a real browser. If it cannot be installed, they are skipped with a reason. Most of them need only the
+# headless shell, which installs in a quarter of the time. A failed installation is not an error.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq $(BRIEFLY) && \
@@ -96,14 +95,14 @@ browser:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(BRIEFLY) chromium-headless-shell >/dev/null 2>&1; } || true
 
-# What is watched is told to a real MQTT broker; the same goes for it.
+# Tests of `watch` use a real MQTT broker. Without it, they are skipped.
 broker:
 	@{ command -v mosquitto || test -x /usr/sbin/mosquitto; } >/dev/null && command -v mosquitto_sub >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq $(BRIEFLY) && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq mosquitto mosquitto-clients >/dev/null; } || \
 	echo "mosquitto is not installed and cannot be installed here: tests of MQTT will be skipped"
 
-# Sidecars are read back by another program; the same goes for it.
+# Tests of sidecars read them with exiftool. Without it, they are skipped.
 exiftool:
 	@command -v exiftool >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq $(BRIEFLY) && \

@@ -16,7 +16,7 @@ OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--use-fa
 
 @contextmanager
 def chromium(*options: str) -> Iterator[Any]:
-    """Start the browser; what Playwright starts is told not to look for a proxy."""
+    """Start the browser without a proxy."""
     from playwright.sync_api import sync_playwright
 
     os.environ.setdefault("NO_PROXY", "127.0.0.1,localhost")

@@ -36,12 +36,12 @@ collect_ignore = [folder for folder, module in NEEDS.items() if importlib.util.f
 
 
 def pytest_report_header() -> str:
-    return f"left out for want of extras: {', '.join(collect_ignore) or 'nothing'}"
+    return f"left out without their extras: {', '.join(collect_ignore) or 'nothing'}"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the state of the user who runs the tests out of them."""
+    """Do not use the state of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

@@ -39,7 +39,7 @@ def of_blas() -> set[int]:
 
 
 class Other:
-    """A thread that enters the block and leaves it when it is told to."""
+    """A thread that enters the block and leaves it on request."""
 
     def __init__(self, own: int | None = None) -> None:
         self.own = own  # its number of threads, where it is not that of the process
@@ -74,7 +74,7 @@ def test_threads_that_overlap_leave_the_process_as_it_was() -> None:
     assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
 
 
-def test_whoever_leaves_first() -> None:
+def test_any_order_of_leaving() -> None:
     other = Other()
     with one_thread():
         other.end()

@@ -118,7 +118,7 @@ def shipped(notice: str) -> list[Shipped]:
 
 
 def check_licenses(names: Iterable[str], rows: Sequence[Shipped]) -> dict[str, Shipped]:
-    """Return the row of every file that is not code; fail where there is none, or a row has no file."""
+    """Return the row of every file that is not code; fail if a file has no row, or a row has no file."""
     others = [name for name in names if not any(fnmatch(name, pattern) for pattern in CODE)]
     found = {name: row for name in others for row in rows if fnmatch(name, row.pattern)}
     missing = sorted(set(others) - set(found))

@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs="*", default=SUITE, help="arguments of pytest, after --")
     given = parser.parse_args()
     if given.runs < 2 or not 0 <= given.busy <= given.runs:
-        parser.error("give at least 2 runs, and no more busy ones than runs")
+        parser.error("give at least 2 runs, and at most as many busy ones as runs")
     out = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     runs = []

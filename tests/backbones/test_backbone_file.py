@@ -200,6 +200,32 @@ def test_a_file_is_described_without_torch(tiny_file, adapter, tmp_path):
     assert done.stdout == "['onnx', 'weights', 'adapter'] False\n"
 
 
+def test_a_graph_is_a_backbone_by_its_file_name(tiny_file, adapter, drawings, tmp_path):
+    """What was exported where torch is gives the same features where it is not."""
+    spec = BackboneSpec(TINY, weights=tiny_file, adapter=adapter, runtime="torch", device="cpu")
+    export_backbone(spec, tmp_path / "tiny.onnx")
+    ours, wanted = (load_embedder(one) for one in (BackboneSpec(str(tmp_path / "tiny.onnx")), spec))
+    assert ours.preprocessing == wanted.preprocessing
+    pixels = np.stack([wanted.pixels(drawing) for drawing in drawings])
+    expected = wanted.features(pixels)
+    np.testing.assert_allclose(ours.features(pixels), expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_a_folder_of_another_program_is_described(tiny_file, tmp_path):
+    export_backbone(BackboneSpec(TINY, weights=tiny_file), tmp_path / "model.onnx")
+    graph = onnx.load(tmp_path / "model.onnx")
+    del graph.metadata_props[:]
+    onnx.save(graph, tmp_path / "model.onnx")
+    (tmp_path / "config.json").write_text('{"model_type": "vit", "license": "mit"}')
+    processor = {"size": {"height": 160, "width": 160}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    text = json.dumps(processor | {"image_processor_type": "ViTImageProcessor", "resample": 2})
+    (tmp_path / "preprocessor_config.json").write_text(text)
+    found = describe_file(tmp_path)
+    assert (found.kind, found.backbone, found.width, found.license) == ("bundle", "vit.onnx", 64, "mit")
+    assert (found.reads, found.bytes) == ("features", (tmp_path / "model.onnx").stat().st_size)
+    assert found.preprocessing.size == 160
+
+
 def test_damaged_and_other_files_are_not_described(tiny_file, tmp_path):
     spec = BackboneSpec(TINY, weights=tiny_file)
     for name in ("cut.onnx", "cut.safetensors"):
@@ -220,8 +246,10 @@ def test_damaged_and_other_files_are_not_described(tiny_file, tmp_path):
     onnx.save(bare, tmp_path / "bare.onnx")
     with pytest.raises(StorageError, match="lacks some of the metadata"):
         describe_file(tmp_path / "bare.onnx")
-    for missing in ("none.onnx", "."):
-        with pytest.raises(StorageError, match="give a file that 'fiveshot backbone export' wrote"):
-            describe_file(tmp_path / missing)
+    with pytest.raises(StorageError, match="give a file that 'fiveshot backbone export' wrote"):
+        describe_file(tmp_path / "none.onnx")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StorageError, match="has no ONNX file of a known name"):
+        describe_file(tmp_path / "empty")
     with safe_open(tiny_file, framework="np") as file:  # left as it was
         assert file.keys()

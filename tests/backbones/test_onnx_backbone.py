@@ -63,7 +63,7 @@ def test_the_fastest_is_chosen_and_named(tiny, monkeypatch):
 
 
 def files_left_by_the_import(home: Path, **told: str) -> list[str]:
-    """The names of the files below HOME after the import, in an environment with nothing but what is told.
+    """The names of the files below HOME after the import, in an environment with only the given variables.
 
     The empty environment matters: the runtime keeps quiet by itself where a variable such as CI is set.
     """

@@ -126,7 +126,7 @@ def test_edited_session_lists_are_other_runs_and_moved_ones_are_not(
 
 
 def test_without_session_lists_a_run_has_the_name_that_earlier_releases_gave_it(small_file: Path) -> None:
-    """One more entry in what is hashed would run everything again."""
+    """One more hashed entry would run everything again."""
     job = Job(PROTOCOL, "fecam", str(small_file))
     described = {
         "protocol": asdict(PROTOCOL),

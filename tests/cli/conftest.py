@@ -19,7 +19,7 @@ TORCH = "torch timm torchvision"  # what the extra brings
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ran in a process of its own, and what it imported."""
+    """A command that ran in a separate process, and what it imported."""
 
     status: int
     printed: str
@@ -46,7 +46,7 @@ def without_torch(report: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def run_apart(without_torch: dict[str, str], report: Path) -> Callable[..., Ended]:
-    """Run the command line in a process of its own, on a machine without PyTorch."""
+    """Run the command line in a separate process without PyTorch."""
 
     def fiveshot(*arguments: object, cwd: Path, absent: str = TORCH) -> Ended:
         ended = subprocess.run(

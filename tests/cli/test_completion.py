@@ -33,7 +33,7 @@ def birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(**parameters: object) -> Context:
-    """Return what a completion is told of the words before."""
+    """Return the words before the cursor, as a completion gets them."""
     context = Context(get_command(app))
     context.params.update(parameters)
     return context

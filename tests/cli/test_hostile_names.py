@@ -56,7 +56,7 @@ def photos(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def spoilt(photos: Path) -> Path:
-    """The same, where the photos with hostile names are none."""
+    """The same, with files of hostile names that are not photos."""
     for file in photos.glob(f"*/{TITLE}.png"):
         file.write_text("no photo")
     return photos

@@ -20,7 +20,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema that allows no more than it names."""
+    """Return a schema that allows only the properties it names."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""What is said after Ctrl-C: for every kind of command what has become of its work."""
+"""The message after Ctrl-C: every kind of command says what happened to its work."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def wait_until_read(pipe: IO[bytes]) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Press Ctrl-C; once more where it fell between two reads, because then the next one waits all the same."""
+    """Press Ctrl-C, again if it came between two reads, because then the next read still waits."""
     for _ in range(20):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -28,7 +28,7 @@ def draw(folder: Path, name: str, count: int, seed: int) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path, tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model of two classes beside its photos, in the working folder."""
+    """A model of two classes and its photos, in the working folder."""
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(COLOURS):
         draw(Path("photos"), name, 3, seed)

@@ -52,7 +52,7 @@ def process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def lines_schema() -> dict[str, object]:
-    """Return the schema that the documentation shows, with nothing allowed besides."""
+    """Return the schema of the documentation, without additional properties."""
     page = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     text = page.partition("## watch")[2].partition("```json\n")[2].partition("```")[0]
     schema = json.loads(text)

@@ -106,8 +106,8 @@ def test_a_class_that_does_not_vary_is_its_mean(dtype) -> None:
 def test_parts_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gaussian, projection = problem(12, 4, 50)
     whole, _ = expected(gaussian, projection)
-    monkeypatch.setattr(_rectified, "ROWS", 8)
-    monkeypatch.setattr(_rectified, "COLUMNS", 24)
+    monkeypatch.setattr(_rectified, "BLOCK_ROWS", 8)
+    monkeypatch.setattr(_rectified, "BLOCK_COLUMNS", 24)
     found = []
     for threads in (1, 2):
         with threadpoolctl.threadpool_limits(threads, user_api="blas"):

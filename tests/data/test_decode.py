@@ -379,7 +379,7 @@ def test_the_size_of_a_phones_photo_is_checked_before_it_is_decoded(kind):
     [("HEIF", "pillow_heif", "pip install 'fiveshot[heic]'"), ("AVIF", "PIL._avif", "pip install -U pillow")],
 )
 def test_where_the_library_is_missing_the_line_to_type_is_said(kind, missing, line, tmp_path):
-    """In a process of its own, because what is imported stays."""
+    """In a separate process, because imports stay."""
     (tmp_path / "photo").write_bytes(phone_photo(kind))  # whatever the file is called
     program = f"""
 import sys

@@ -103,7 +103,7 @@ def test_a_decoder_that_was_started_before_answers_like_any_other(pool, tmp_path
     ],
 )
 def test_a_decoder_that_takes_too_much_is_a_refused_photo(pool, monkeypatch, reduction, reason, code):
-    """Before, decoders ran in the process itself: it crashed, hung, or took whatever the file asked for."""
+    """The main process does not crash, hang, or use the memory that a file asks for."""
     with monkeypatch.context() as hurried:
         if reduction is never_end:
             hurried.setattr(pool, "_seconds", 1)
@@ -196,7 +196,7 @@ def test_in_this_process_where_processes_cannot_be_limited(monkeypatch):
 
 
 def test_usual_photos_do_not_wait_for_slow_ones(monkeypatch, tmp_path):
-    """However many slow ones there are: after a moment they are decoded aside, one at a time."""
+    """Slow photos are decoded separately after a moment, one at a time."""
     monkeypatch.setattr(_decoder_pool, "_TURN", 0.1)
     monkeypatch.setattr(_decoder_pool, "QUICK", 0.2)  # work_then_wait takes more, however busy the machine is
     monkeypatch.setenv("FIVESHOT_TEST_TARGET", str(tmp_path / "go on"))
@@ -243,7 +243,7 @@ def run_child(then: str, folder: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, None], ids=["killed", "stopped", "done"])
 def test_decoders_end_with_the_process_that_has_them(tmp_path, how):
-    """Also one that is in the middle of a photo that never ends."""
+    """Also in the middle of a photo that never ends."""
     then = "" if how is None else "decoders().reduce(PHOTO, never_end)"
     child = run_child(then, tmp_path)
     assert child.stdout is not None
@@ -259,7 +259,7 @@ def test_decoders_end_with_the_process_that_has_them(tmp_path, how):
 
 
 def test_a_forked_process_has_decoders_of_its_own(tmp_path):
-    """Whoever uses multiprocessing with this start method forks."""
+    """The start method "fork" of multiprocessing forks."""
     then = """
 import multiprocessing
 

@@ -274,7 +274,7 @@ def test_damaged_aircraft_lists_are_refused(aircraft):
 
 @pytest.fixture
 def cifar(tmp_path, monkeypatch):
-    """The pickled batches, with checksums of their own."""
+    """The pickled batches, with their own checksums."""
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     rng = np.random.default_rng(0)

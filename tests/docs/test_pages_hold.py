@@ -97,8 +97,9 @@ def test_the_page_of_the_api_has_every_request() -> None:
     app = pytest.importorskip("fastapi").FastAPI()
     from fiveshot.service._routes import photo_routes, status_routes
     from fiveshot.service._second_look import second_look_routes
+    from fiveshot.service._sightings import sighting_routes
 
-    for routes in (photo_routes, status_routes, second_look_routes):
+    for routes in (photo_routes, status_routes, second_look_routes, sighting_routes):
         app.include_router(routes)
     known = {(method.upper(), path) for path, ways in app.openapi()["paths"].items() for method in ways}
     spoken = [code.split() for code in BY_PATH[ROOT / "docs" / "reference" / "http.md"].mentioned]

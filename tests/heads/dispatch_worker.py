@@ -1,4 +1,4 @@
-"""Heads under scikit-learn's array API dispatch, in a process of its own: SciPy is told when it is imported."""
+"""Heads under scikit-learn's array API dispatch, in a process that sets it before SciPy is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check that authors of heads run: a head that breaks one promise is told which."""
+"""The check for authors of heads: its error names the broken promise."""
 
 from __future__ import annotations
 

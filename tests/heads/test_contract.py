@@ -41,7 +41,7 @@ def test_the_values_of_labels_do_not_matter(case: Case, names: str) -> None:
 
 
 def test_more_samples_of_a_base_class_equal_all_at_once(case: Case) -> None:
-    """λ is chosen on the first session alone, so it is given here."""
+    """λ is chosen only on the first session, so it is given here."""
     if {"more samples", "forgetting base"} & set(case.broken):
         pytest.skip("not promised")
     base, new, X = draw(BASE), draw(FIRST), queries()

@@ -210,7 +210,7 @@ def test_the_random_state_decides_projection_and_samples() -> None:
 @pytest.mark.parametrize("sampling", [None, Sampling(per_class=40), Sampling(per_class=40, drawn=False)])
 @pytest.mark.parametrize("width", SHAPES)
 def test_when_it_is_asked_changes_nothing(width: int, sampling: Sampling | None) -> None:
-    """The regression is solved when it is first asked for, by whoever holds a copy, in any order."""
+    """The regression is solved on first use, by any copy, in any order."""
     sessions, X = [draw(BASE), draw(FIRST), draw(SECOND)], queries()
     asked, waiting = (RanPAC(width, sampling=sampling, lambdas=(50.0,)) for _ in range(2))
     expected, copies = [], []

@@ -33,7 +33,7 @@ def base(n_classes: int = 16, samples: int = 20, seed: int = 0) -> tuple[np.ndar
 
 
 def test_a_candidate_that_is_clearly_better_is_picked_and_set() -> None:
-    """Where classes differ in length alone the cosine knows nothing, and the distance everything."""
+    """Classes that differ only in length: the cosine cannot separate them, the distance can."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(12), 15)
     X = (1.0 + y)[:, None] * np.ones(D) + 0.1 * rng.normal(size=(len(y), D))

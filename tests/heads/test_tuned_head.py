@@ -92,7 +92,7 @@ def test_parameters_are_chosen_one_after_the_other() -> None:
 
 
 def test_a_calibration_that_erases_new_classes_is_not_kept() -> None:
-    """With alpha = 0 a new class is a mixture of base classes: nothing of its own is left."""
+    """With alpha = 0 a new class is only a mixture of base classes."""
     X, y, *_ = sessions()
     for head in (make_head("teen", alpha=0.0), make_head("c-ranpac", alpha=0.0, **SMALL)):
         assert choose_parameters(head, X, y, names=["alpha"], episodes=3)["alpha"] >= 0.5

@@ -22,7 +22,7 @@ D = 12
 def classes(
     n_classes: int, shots: int, *, seed: int, first: int = 0, spread: float = 3.0
 ) -> tuple[np.ndarray, ...]:
-    """Draw correlated classes; a class's center depends on its number alone."""
+    """Draw correlated classes; the center of a class depends only on its number."""
     mixing = np.random.default_rng(99).normal(size=(D, D))
     rows, labels = [], []
     for label in range(first, first + n_classes):

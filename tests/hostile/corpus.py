@@ -73,7 +73,7 @@ def png(
     before: bytes = b"",
     interlace: int = 0,
 ) -> bytes:
-    """Return a PNG that says what it is told to, with these rows packed or eight of its own."""
+    """Return a PNG with this header, and with these packed rows or eight default ones."""
     header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace)
     data = zlib.compress(bytes(9 * 8) if rows is None else rows, 9)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + chunk(b"IDAT", data) + chunk(b"IEND", b"")
@@ -151,7 +151,7 @@ def mpo_lie(entries: int, offset: int) -> bytes:
 
 
 def gif(screen: Size, frame: Size, codes: bytes | None = None, at: Size = (0, 0), frames: int = 1) -> bytes:
-    """Return a GIF that says what it is told to, about its screen and its frames."""
+    """Return a GIF with these headers of its screen and its frames."""
     data = b"\x02\x44\x01" if codes is None else codes
     blocks = b"".join(bytes([len(part)]) + part for part in (data[i : i + 255] for i in range(0, len(data), 255)))
     one = b"\x2c" + struct.pack("<HHHHB", *at, *frame, 0) + b"\x02" + blocks + b"\0"
@@ -168,7 +168,7 @@ def lzw_bomb(size: Size) -> bytes:
 
 
 def bmp(width: int, height: int, bits: int = 24, compression: int = 0, colors: int = 0, **more: object) -> bytes:
-    """Return a BMP that says what it is told to."""
+    """Return a BMP with this header."""
     data = more.get("data", bytes(192))
     offset = more.get("offset", 54)
     assert isinstance(data, bytes)
@@ -486,7 +486,7 @@ NAMES = (
 
 
 def write_places(folder: Path) -> list[Path]:
-    """Make what lies in a folder under the name of a photo and is none, or is named as nobody would."""
+    """Make things that are named like photos and are not, and photos with odd names."""
     good = photo("JPEG")
     made = {name: folder / f"{name}.jpg" for name in ("fifo", "socket", "device", "dangling", "loop", "folder")}
     os.mkfifo(made["fifo"])

@@ -1,4 +1,4 @@
-"""Loading a file of the user's own: when, how often, and what is said when it fails."""
+"""Loading a file of the user's own: when, how often, and the message when it fails."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def peak() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) // 1000
 
 
-def kill_when_written_anew(model: Recognizer, temporary: Path) -> None:
+def kill_when_rewritten(model: Recognizer, temporary: Path) -> None:
     """Let this process be killed as soon as the database uses a temporary file there, with a name or without."""
 
     def look() -> int:
@@ -39,7 +39,7 @@ def main() -> None:
         os.write(1, b"%d\n" % peak())
         model.forget(first, for_good=True)
         os.write(1, b"%d\n" % peak())
-        kill_when_written_anew(model, Path(os.environ["SQLITE_TMPDIR"]))
+        kill_when_rewritten(model, Path(os.environ["SQLITE_TMPDIR"]))
         model.forget(second, for_good=True)
         os.write(1, b"no temporary file was used\n")
 

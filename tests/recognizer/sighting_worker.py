@@ -9,14 +9,14 @@ from typing import Any
 
 from models import photos, picture
 
-from fiveshot.recognizer import PhotoRecord, Recognizer, SeenPhoto, keep_sighting
+from fiveshot.recognizer import PhotoRecord, Recognizer, SeenPhoto, keep_sighting, name_sightings
 from fiveshot.values import Prediction, SightingLimits
 
 UNKNOWN = Prediction("", None, None, (), None, None)
 
 
 def sighted(name: str, number: int, original: bytes | None = None) -> PhotoRecord:
-    """Return a photo that nobody has named."""
+    """Return a photo without a name."""
     data = picture() if original is None else original
     digest = sha256(f"{name} {number}".encode()).hexdigest()
     return PhotoRecord(digest, photos(name, 1, seed=number)[0], picture(), data, name=f"{name} {number}")
@@ -41,11 +41,15 @@ def keep(
 
 
 def main() -> None:
-    """Keep sightings, saying the id of each when it is kept."""
-    path, count = sys.argv[1:]
+    """Keep sightings, saying the id of each when it is kept; with ``name``, name each, too, and say so again."""
+    path, count, *then = sys.argv[1:]
     with Recognizer.open(path, timeout=60) as model:
         for number in range(int(count)):
-            print(keep(model, "heron", number), flush=True)
+            id = keep(model, "heron", number)
+            print(id, flush=True)
+            if then == ["name"]:
+                name_sightings(model, id, "heron")
+                print(id, flush=True)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def test_leftovers_are_noted_and_cleaned(model: Recognizer) -> None:
     assert (model.path / "notes.txt").exists()
 
 
-def test_a_lost_manifest_is_written_anew(model: Recognizer) -> None:
+def test_a_lost_manifest_is_written_again(model: Recognizer) -> None:
     text = (model.path / "model.toml").read_text()
     (model.path / "model.toml").unlink()
     model.close()

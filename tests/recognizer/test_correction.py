@@ -420,7 +420,7 @@ def test_photos_of_none_of_the_classes_are_kept_apart(make: Callable[..., Recogn
     assert [photo.id for photo in model.photos("none of these")] == list(done.ids)
     assert model.snapshot.classes == ("owl",)
     assert (model.show().negatives, len(model.show().classes)) == (3, 1)
-    # A learned photo that shows none of them leaves its class, and one that is learned is none no more.
+    # A learned photo of none of the classes leaves its class; a learned one is no longer of none of the classes.
     assert model.move("p1", to="none").counts == {"owl": 4, "none of these": 4}
     model.learn_features("rook", strange[:1])
     assert len(model.photos("none of these")) == 3

@@ -6,7 +6,7 @@ from fiveshot.recognizer.evaluation import COMPARED, other_folders
 
 
 def likenesses(n_folders: int, n_classes: int) -> list[str | None]:
-    """Return what is found for folders that are each one letter away from a class."""
+    """Return the findings for folders whose names differ by one letter from a class."""
     classes = [f"{number:06}" for number in range(n_classes)]
     return [one.like for one in other_folders([f"{name}x" for name in classes[:n_folders]], classes)]
 

@@ -104,7 +104,7 @@ def test_no_byte_of_a_forgotten_base_class_remains(make: Callable[..., Recognize
 
 
 def test_no_byte_of_a_base_class_remains_under_a_former_name(make: Callable[..., Recognizer]) -> None:
-    """What was added and undone is a class of its own in the history, which the base class's renaming misses."""
+    """A class that was added and undone has its own history, which renaming the base class does not change."""
     model = make(base=(*NAMES, SECRET))
     model.learn_features("wren", photos("wren"))
     model.learn_features(SECRET, photos(SECRET, 3), add=True)
@@ -332,7 +332,7 @@ def test_a_pending_erase_is_done_by_repair(make: Callable[..., Recognizer], in_t
 
 
 class Clock:
-    """Time that passes only where somebody sleeps."""
+    """A clock that only advances in sleep."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -356,7 +356,7 @@ def test_both_waits_of_an_erase_share_one_limit(
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 10.0)
 
     def vacuum(connection: sqlite3.Connection, path: Path) -> None:
-        second.enter_context(in_the_way(path.parent))  # comes while all is written anew
+        second.enter_context(in_the_way(path.parent))  # comes while the database is rewritten
         schema.vacuum(connection, path)
 
     monkeypatch.setattr("fiveshot.recognizer.store.folder.vacuum", vacuum)

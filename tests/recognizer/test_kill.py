@@ -53,7 +53,7 @@ def stored(path: Path) -> State:
 
 
 def prepared(folder: Path, other: Path) -> tuple[list[Path], list[float]]:
-    """Return a closed model as it is before each step, and the seconds each step takes."""
+    """Return a closed model before each step, and the seconds of each step."""
     models, seconds = [], []
     new_model(folder / "model").close()
     for step in range(len(STEPS)):
@@ -81,7 +81,7 @@ def killed(path: Path, first: int, other: Path, delay: float) -> int:
 
 
 def test_a_kill_leaves_the_state_before_or_after(tmp_path: Path) -> None:
-    """Whenever the kill falls, what is found must be a whole state; the delays only spread the kills."""
+    """After a kill at any time the state must be complete; the delays only spread the kills."""
     path, other = tmp_path / "killed", tmp_path / "other"
     with new_model(other) as pool:
         for name in POOL:

@@ -26,7 +26,7 @@ def grown(make: Callable[..., Recognizer]) -> Path:
     with closing(sqlite3.connect(model.path / "classes.sqlite")) as connection, connection:
         connection.executemany(
             "INSERT INTO images (photo_id, original) SELECT photos.id, randomblob(?) "
-            "FROM photos JOIN classes ON classes.id = class_id WHERE name = ?",
+            "FROM photos JOIN classes ON classes.id = class_id WHERE classes.name = ?",
             [(size // 5, name) for name, size in SIZES.items()],
         )
     return model.path
@@ -48,7 +48,7 @@ def test_forgetting_in_a_large_model(make: Callable[..., Recognizer], tmp_path: 
     assert int(after) - int(before) < 20, (
         "MB: neither all that is kept nor all that is forgotten is held in memory"
     )
-    assert (process.returncode, more) == (-signal.SIGKILL, []), "killed while all was being written anew"
+    assert (process.returncode, more) == (-signal.SIGKILL, []), "killed while the database was rewritten"
     with closing(sqlite3.connect(path / "classes.sqlite")) as connection:
         assert connection.execute("SELECT value FROM meta WHERE key = 'unsettled'").fetchall() == [("erase",)]
     assert list(temporary.iterdir()) == [], "the temporary file has no name that a kill could leave"

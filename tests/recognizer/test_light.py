@@ -79,7 +79,7 @@ for path, photo in ((model + "/nothing", "a.jpg"), (model, "nothing.jpg"), (mode
 
 
 def run(script: str, *arguments: object) -> str:
-    """Run a script in a process of its own and return what it printed."""
+    """Run a script in a separate process and return its output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-c", BLOCKED + script, *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

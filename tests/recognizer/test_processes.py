@@ -19,7 +19,7 @@ READERS = 3
 
 @contextmanager
 def reading(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Read the model in a process of its own, which prints the states that it sees."""
+    """Read the model in a separate process, which prints the states it sees."""
     command = [sys.executable, str(Path(__file__).parent / "reader_worker.py"), str(path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as reader:

@@ -15,7 +15,7 @@ from models import new_model, photos, picture
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer import Recognizer, check_model, checking
 from fiveshot.recognizer.checking import Finding
-from fiveshot.recognizer.store.schema import DATABASE, PAGE_SIZE, open_database
+from fiveshot.recognizer.store.schema import DATABASE, PAGE_SIZE, SCHEMA_VERSION, open_database
 
 NAMES = ("ani", "owl", "rook")
 
@@ -80,9 +80,10 @@ def test_a_newer_format(path: Path) -> None:
     (path / "model.toml").write_text(text.replace("format = 1", "format = 2"))
     refused(path, "format 2, this release reads 1; .*pip install --upgrade fiveshot")
     (path / "model.toml").write_text(text)
+    newer = SCHEMA_VERSION + 1
     with closing(sqlite3.connect(path / "classes.sqlite")) as connection:
-        connection.execute("PRAGMA user_version = 7")
-    refused(path, "format 7, this release reads 6; .*pip install --upgrade fiveshot")
+        connection.execute(f"PRAGMA user_version = {newer}")
+    refused(path, f"format {newer}, this release reads {SCHEMA_VERSION}; .*pip install --upgrade fiveshot")
 
 
 def test_the_database_of_another_program(path: Path) -> None:
@@ -108,7 +109,7 @@ def test_an_exchanged_base_file(path: Path, tmp_path: Path) -> None:
 
 
 def test_flipped_bytes_never_go_unnoticed(path: Path) -> None:
-    """A byte changed anywhere is refused on opening, found by check, or changes nothing that is read."""
+    """A byte changed anywhere is refused on opening, is found by check, or does not affect the model."""
     sound = {file.name: file.read_bytes() for file in path.iterdir()}
     with Recognizer.open(path, readonly=True) as model:
         expected = model.predict_features(photos("c1", 3, seed=5))
@@ -286,7 +287,7 @@ def test_a_commit_that_fails_says_why_and_leaves_no_file(
 
 
 def test_a_file_that_the_database_names_is_never_discarded(make: Callable[..., Recognizer]) -> None:
-    """An interrupt may arrive when the commit is done: the change is stored, and its file with it."""
+    """An interrupt may come after the commit: the change and its file are stored."""
     model = make(base=NAMES)
     (named,) = model.path.glob("base-*")
     unnamed = model.path / "base-0123456789abcdef.safetensors"

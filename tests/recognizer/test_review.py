@@ -144,7 +144,7 @@ def test_what_a_suggestion_rests_on_is_said_and_few_photos_make_none_firm(birds:
 
 
 def test_a_hard_photo_is_shown_and_not_firm(tmp_path: Path) -> None:
-    """A photo between two classes: it fits the other one a little better, and nobody can tell from it alone."""
+    """A photo between two classes: it fits the other one a little better, which proves nothing."""
     owls, wrens = photos("owl", 8, width=48), photos("wren", 8, width=48)
     between = (0.45 * wrens[7] + 0.55 * owls[7])[None]
     with new_model(tmp_path / "birds", head="unbiased-lda", width=48) as model:
@@ -158,7 +158,7 @@ def test_a_hard_photo_is_shown_and_not_firm(tmp_path: Path) -> None:
 
 
 def test_nothing_is_firm_about_classes_that_are_hardly_recognized(tmp_path: Path) -> None:
-    """The same wrong photo, first beside owls of one kind, then beside owls that are taken for something else."""
+    """The same wrong photo, first with owls of one kind, then with owls that are recognized as something else."""
     crows, owls = photos("crow", 12, width=48), photos("owl", 8, width=48)
     for own, firm in ((crows[:5], True), (np.concatenate([crows[:2], photos("swift", 9, width=48)[6:]]), False)):
         with new_model(tmp_path / f"birds {firm}", head="unbiased-lda", width=48) as model:
@@ -264,7 +264,7 @@ def test_recognized_when_left_out_is_one_number(tmp_path: Path) -> None:
 
 
 def test_no_photo_is_known_by_heart_in_a_large_model() -> None:
-    """With hundreds of classes in noise nobody can tell them apart, whatever is done to save time."""
+    """Hundreds of classes of noise cannot be told apart, with any shortcut."""
     rng = np.random.default_rng(0)
     labels = np.repeat([f"{number:03}" for number in range(120)], 3)
     X = rng.normal(size=(360, 300)).astype(np.float32)

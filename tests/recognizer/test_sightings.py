@@ -357,3 +357,41 @@ def test_a_kill_loses_nothing_and_leaves_nothing_half_written(make: Make, tmp_pa
             assert len(found) <= len(confirmed) + 1
             assert [one for one in model.check() if one.severity == "error"] == []
         shutil.rmtree(path)
+
+
+def test_a_kill_while_they_are_named_leaves_each_a_sighting_or_learned(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "killed"
+    learned(make()).close()
+    rng = np.random.default_rng(1)
+    for number in range(4):
+        shutil.copytree(tmp_path / "model", path)
+        command = [sys.executable, WORKER, path, "1000", "name"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            first = writer.stdout.readline().split()
+            time.sleep(float(rng.uniform(0, 0.2)))  # spreads the kills
+            writer.kill()
+            told = first + writer.stdout.read().split()
+        assert writer.returncode == -signal.SIGKILL
+        with Recognizer.open(path) as model:
+            known = "heron" in model.snapshot.classes
+            named = len(model.photos("heron")) if known else 0
+            kept, confirmed = len(set(told)), sum(told.count(one) == 2 for one in set(told))
+            assert named in (confirmed, confirmed + 1), f"kill {number}"
+            assert len(ids(model)) + named in (kept, kept + 1), f"kill {number}"
+            assert [one for one in model.check() if one.severity == "error"] == []
+            if named:
+                model.undo()
+                assert f"s{named}" in ids(model)
+        shutil.rmtree(path)
+
+
+def test_a_full_disk_while_they_are_named_changes_nothing(make: Make) -> None:
+    model = learned(make(options=Options(keep_photos=True)))
+    keep(model, "heron", 0, original=LARGE)
+    before, classes = sightings(model), model.snapshot.classes
+    with no_file_may_grow_beyond(60_000), pytest.raises(StorageError):
+        name_sightings(model, "s1", "heron")
+    assert (sightings(model), model.snapshot.classes) == (before, classes)
+    assert model.check() == []
+    assert name_sightings(model, "s1", "heron").counts == {"heron": 1}

@@ -22,7 +22,7 @@ from fiveshot.reports._drawings import (
 
 
 def ticks(drawing: Drawing, axis: int) -> np.ndarray:
-    """Return the line through the numbers beside a chart's grid: value = a place + b."""
+    """Return the line through the numbers on a chart's axis: value = a place + b."""
     places = [shape.points[0][axis] for shape in drawing.shapes if shape.role == "grid"]
     roles = {0: "middle", 1: "end"}
     numbers = [s.words for s in drawing.shapes if s.kind == "text" and s.role == roles[axis] and s.words.isdigit()]

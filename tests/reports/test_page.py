@@ -227,7 +227,7 @@ def test_a_hostile_name_does_nothing_in_a_browser(page: Browser, bird_records, t
 
 
 def test_an_onnx_file_of_hostile_names_does_nothing_in_a_browser(page: Browser, tmp_path: Path) -> None:
-    """Neither its JSON file alone, nor inside the script of a page; the graph itself is not shown at all."""
+    """Neither the JSON file nor the same text inside a script; the graph is not shown."""
     pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
     names = ["</script><script>hurt()</script>", "<img src=x onerror=hurt()>", "<!--<script>", "\u200fw" * 100]
     with Recognizer.create(tmp_path / "model", views=1) as model:

@@ -64,7 +64,8 @@ def test_the_configuration_says_what_all_was_made_of(everything) -> None:
     assert set(about["files"]) == {file.name for file in made.files} - {"configuration.json"}
     assert set(about["runs"]) == {outcome.job.folder for outcome in outcomes}
     summary = made.tables[-1]
-    assert {row.block for row in summary.rows} == {*paper_protocols(), "figure 2, cars/small"}
+    ablations = {f"{name}, cars/small" for name in ("figure 2", "table 5", "table 6")}
+    assert {row.block for row in summary.rows} == {*paper_protocols(), *ablations}
     assert "resampled test images" in " ".join(summary.notes)
     assert "RanPAC heads with 32 random features" in summary.notes[0]
 
@@ -236,7 +237,7 @@ def test_with_little_time_heads_have_fewer_random_features_and_the_table_says_so
     assert f"RanPAC heads with {made.width:,} random features; the paper has 10,000." in made.tables[0].notes
     asked = make_paper("table3", **where, seconds=1.0, parameters=SMALL)
     wanted = f"RanPAC heads with {SMALL['n_projections']:,} random features; the paper has 10,000."
-    assert asked.tables[0].notes[0] == wanted, "a number that was asked for stays, and is said"
+    assert asked.tables[0].notes[0] == wanted, "a number that was asked for stays, with a note"
 
 
 def test_with_little_time_an_ablation_has_fewer_values(tmp_path: Path) -> None:

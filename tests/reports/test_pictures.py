@@ -83,10 +83,11 @@ def test_sorted_photos_are_shown_with_the_commands_that_name_them(sorted_page: P
     page = sorted_page.read_text(encoding="utf-8")
     assert commands(page) == [
         ["fiveshot", "sort", f"./{MODEL}", "my photos", "--name", naming]
-        for naming in (f"q34={EVIL}", "q36=NAME", "g2=NAME", "g32=NAME")
+        for naming in ("q34=NAME", "q36=NAME", "g2=NAME", "g32=NAME")
     ]
     assert page.count('<img src="data:image/jpeg;base64,') == 2 + 1 + 24 + 2 + 2  # of many photos the first ones
     assert "And 6 photos more." in page
+    assert "q34, 2 photos, may be &lt;b&gt;" in page
     assert "over 99 %" in page
     assert "<b>" not in page
     assert "40 photos in my photos: 2 of known classes, 32 unknown in 2 groups." in page

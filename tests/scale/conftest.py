@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the cluster after the last test on it: its processes are not to run beside all other tests."""
+    """End the cluster after the last test on it: its processes must not run during other tests."""
     if not on_cluster(nextitem):
         RUNNING.close()
 
@@ -71,23 +71,15 @@ def light_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def quick_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for Python's path that has processes look for garbage less often: they import more than they do."""
-    folder = tmp_path_factory.mktemp("quick")
-    (folder / "sitecustomize.py").write_text("import gc\n\ngc.set_threshold(100_000, 20, 20)\n")
-    return folder
-
-
 @pytest.fixture
-def cluster(light_path: Path, quick_path: Path) -> Any:
+def cluster(light_path: Path) -> Any:
     """One cluster on this machine for all tests, to which nodes can be added and from which they can be taken."""
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    return started_cluster(quick_path, light_path)
+    return started_cluster(light_path)
 
 
 @cache
-def started_cluster(*paths: Path) -> Any:
+def started_cluster(light_path: Path) -> Any:
     import logging
 
     import ray
@@ -95,7 +87,7 @@ def started_cluster(*paths: Path) -> Any:
 
     RUNNING.callback(started_cluster.cache_clear)
     environment = RUNNING.enter_context(pytest.MonkeyPatch.context())
-    environment.setenv("PYTHONPATH", os.pathsep.join(map(str, (*paths, HERE))), prepend=os.pathsep)
+    environment.setenv("PYTHONPATH", os.pathsep.join(map(str, (light_path, HERE))), prepend=os.pathsep)
     for name, value in QUIET.items():
         environment.setenv(name, value)
     cluster = Cluster(

@@ -68,7 +68,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Store]:
 
 
 class FlakyFileSystem(fsspec.AbstractFileSystem):
-    """Reads by ranges, without a second try of its own."""
+    """Reads by ranges, without repeating failed reads."""
 
     protocol = "flaky"
 

@@ -102,7 +102,7 @@ if __name__ == "__main__":
 
 
 def test_the_command_starts_a_cluster_of_its_own(features: Path, light_path: Path, tmp_path: Path) -> None:
-    """It listens on all interfaces, and lets in nobody without its token. It runs a head of a plugin, too.
+    """It listens on all interfaces and refuses requests without its token. It also runs a head of a plugin.
 
     The folder has modules of well-known names, which no process of the cluster may import.
     """

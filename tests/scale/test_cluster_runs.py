@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def barrier(folder: Path) -> Path:
-    """A file; as long as it is there, one photo cannot be read."""
+    """A file; while it exists, one photo cannot be read."""
     return folder.parent / "barrier"
 
 

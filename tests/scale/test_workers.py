@@ -17,7 +17,7 @@ FACTS = VectorFacts(Preprocessing(32, 36), 8, "a" * 64, Provenance.unknown("none
 @pytest.mark.parametrize("gpus", [0, 8])
 @pytest.mark.parametrize("workers", [None, 1, 1000])
 def test_every_stage_finds_room_beside_the_others(cpus: int, gpus: int, workers: int | None) -> None:
-    """Actors stay where they are, readers may wait for ever: a reduction must fit in all the same."""
+    """Actors stay and readers may wait forever; a reduction must still find room."""
     shared = share_out(Resources(cpus, gpus, 1e9), gpus=gpus > 0, workers=workers)
     held = (
         shared.forward * shared.forward_cpus

@@ -19,7 +19,7 @@ from fiveshot.recognizer import Recognizer
 
 @pytest.fixture(scope="session")
 def new_path(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Path:
-    """A model without classes, which nobody changes: others are copies of it."""
+    """A model without classes that is not changed, only copied."""
     return tiny_model(tmp_path_factory.mktemp("new") / "model", tiny_file)
 
 

@@ -256,7 +256,7 @@ def test_a_change_says_its_own_state(start: Callable[..., Live]) -> None:
 def test_a_reader_does_not_move_the_state_of_a_change(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lists and pictures are read meanwhile, after another process has made a change of its own."""
+    """Lists and pictures are read in between, after a change by another process."""
     service = start(refresh=1000)
     service.learn("red")
     service.learn("green")
@@ -397,11 +397,11 @@ def test_photos_that_cannot_be_used_are_listed(service: Live) -> None:
 
 def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tiny_file: Path) -> None:
     names = ["C:\\fakepath\\red \x1b[31m1.jpg", "../../red-2.jpg", "blob"]
-    files = [("photos", (name, photo("red", number), "image/jpeg")) for number, name in enumerate(names)]
+    files = [("photos", (name, photo("named", number), "image/jpeg")) for number, name in enumerate(names)]
     assert service.client.post("/v1/classes/named/photos", files=files).status_code == 200
     listed = service.client.get("/v1/classes/named/photos").json()["photos"]
     assert [one["name"] for one in listed] == ["red [31m1.jpg", "red-2.jpg", None]
-    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("red", 1)))]).json()[
+    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("named", 1)))]).json()[
         "predictions"
     ]
     (near,) = said["why"]
@@ -415,7 +415,7 @@ def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tin
 
 
 def test_a_picture_is_read_alone(tmp_path: Path, tiny_file: Path) -> None:
-    """Neither the other pictures of the class nor the photos that are kept are read along."""
+    """Neither the other pictures of the class nor kept photos are read."""
     path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)
     with live(path) as service:
         service.learn("red", 3)

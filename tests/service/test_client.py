@@ -54,7 +54,7 @@ def test_parts_of_photos(client: Client) -> None:
 
 
 class Lossy:
-    """A way to the service that forwards each request, and loses what it is told to lose."""
+    """A proxy in front of the service that drops chosen messages."""
 
     def __init__(self, port: int) -> None:
         self.lose_replies = self.refuse = self.requests = 0

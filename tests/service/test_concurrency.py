@@ -72,7 +72,7 @@ def test_what_is_stored_is_answered_as_such(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A client that is told to send it again would teach the same photos twice."""
+    """A client that sends its request again would teach the same photos twice."""
     service = start(refresh=0.05)
     publish, fails = Engine._publish, threading.Event()
     fails.set()

@@ -182,7 +182,7 @@ def test_a_client_that_reads_a_byte_now_and_then(service: Live) -> None:
 
 
 def test_a_last_answer_that_is_never_read(start: Callable[..., Live]) -> None:
-    """The connection is closed on this side, with bytes that nobody takes."""
+    """The connection is closed on this side, with unread bytes."""
     service = start(limits=RequestLimits(linger_seconds=0.4, rate=100_000))
 
     @service.app.get("/v1/large")

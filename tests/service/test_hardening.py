@@ -222,7 +222,7 @@ def test_a_large_photo_waits_for_the_one_before_and_small_ones_do_not(start: Cal
 
 
 def test_the_codec_of_text_is_not_the_clients_choice(start: Callable[..., Live]) -> None:
-    """Some take the square of the text's length, in the thread that answers everybody."""
+    """Some need quadratic time, in the thread that answers all clients."""
     service = start()
     slow = b"a" * 6000 + b"-" + b"ba" * 6000
     for charset in ("punycode", '"idna"', "utf-8; charset=punycode", "x" * 99):

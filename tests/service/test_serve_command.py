@@ -94,7 +94,7 @@ def test_what_cannot_be_served_is_said(fresh_path: Path, options: list[str], sai
 
 
 def test_a_model_that_cannot_be_written_is_not_served(fresh_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be loading for ever: whoever taught it on the page would be told to look at the log."""
+    """Otherwise it would load forever, and the page would refer its user to the log."""
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK or Path(path) != fresh_path)
     result = CliRunner().invoke(app, ["serve", str(fresh_path), "--port", "0"])
     assert f"cannot serve {fresh_path}: the folder is not writable" in str(result.exception)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from file_limits import no_file_may_grow_beyond
 from watching import Watched, draw, until, watching
 
+from fiveshot.data import ArraySource, Photo
 from fiveshot.errors import InputError
-from fiveshot.recognizer import Recognizer, sightings
+from fiveshot.recognizer import Recognizer, keep_sighting, see_photos, sightings
 from fiveshot.values import SightingLimits
-from fiveshot.watch import Watching, open_source, watch
+from fiveshot.watch import Watching, keeping, open_source, watch
 
 
 @pytest.fixture
@@ -78,6 +81,23 @@ def test_a_disk_that_fills_is_said_once_and_nothing_is_lost(model: Path, inbox: 
             until(lambda: len(names(opened)) == 4)
         assert names(opened) == ["last.png", "2.jpg", "1.jpg", "0.jpg"]
         assert [one for one in opened.check() if one.severity == "error"] == []
+
+
+def test_old_ones_are_erased_though_no_photo_comes(
+    model: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "CHECKED", 0.0)
+    red = Photo(ArraySource(np.asarray(draw("red")), "red"))
+    how, a_month_ago = Watching(keep="unsure"), time.time() - 31 * 86_400
+    about = {"seen": "2020-01-01T00:00:00.000Z", "source": "camera"}
+    with (
+        Recognizer.open(model) as opened,
+        Recognizer.open(model) as other,
+        watching(opened, open_source(str(inbox)), how),
+    ):
+        (seen,) = see_photos(other, [red], top=3, sure=None, keep=True)
+        keep_sighting(other, seen, SightingLimits(days=36_500), now=a_month_ago, **about)
+        until(lambda: sightings(other).sightings == ())
 
 
 def test_a_model_that_cannot_be_written_is_refused_at_once(model: Path, inbox: Path) -> None:

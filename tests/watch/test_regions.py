@@ -17,8 +17,7 @@ from PIL import Image, ImageDraw, ImageEnhance
 from watching import broker, draw, needs_broker, subscriber, until
 
 from fiveshot.backbones import Embedder, Preprocessing
-from fiveshot.data import BytesSource, Photo, decoders
-from fiveshot.data.synthetic import draw_samples
+from fiveshot.data import BytesSource, Photo, decoders, draw_samples
 from fiveshot.errors import InputError
 from fiveshot.features import decode_photos
 from fiveshot.recognizer import Recognizer, name_sightings, sighting_picture, sightings

@@ -189,7 +189,7 @@ def included_adapter(path: FilePath) -> AdapterFile | None:
     if not tensors:
         return None
     shape = file.meta.get("adapter")
-    about = {key: file.meta[key] for key in ("backbone", "weights_hash") if key in file.meta}
+    about: dict[str, Any] = {key: file.meta[key] for key in ("backbone", "weights_hash") if key in file.meta}
     return _checked(tensors, about | (shape if isinstance(shape, dict) else {}), path)
 
 

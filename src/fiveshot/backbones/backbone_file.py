@@ -62,14 +62,15 @@ class BackboneFile:
 
     Parameters
     ----------
-    kind : {"onnx", "weights", "adapter"}
-        A graph for ONNX Runtime, weights for torch, or an adapter alone.
+    kind : {"onnx", "weights", "adapter", "bundle"}
+        A graph for ONNX Runtime, weights for torch, an adapter alone, or a folder with a graph of another program.
     backbone : str
         Exact name of the network.
     bytes : int
-        Size of the file.
+        Size of the file, or of the graph in the folder with its weights.
     weights_hash : str
-        SHA-256 of the weights of the network, without the adapter and before they were rounded.
+        SHA-256 of the weights of the network, without the adapter and before they were rounded. For a folder, that
+        of the graph.
     width : int, optional
         Length of a feature vector.
     preprocessing : Preprocessing, optional
@@ -82,6 +83,8 @@ class BackboneFile:
         License of the weights; empty if it is not known for certain.
     precision : {"float32", "float16"}
         Number format of the stored weights.
+    reads : str
+        What is read from the graph in a folder, in words.
 
     Examples
     --------
@@ -101,6 +104,7 @@ class BackboneFile:
     adapter: str | None = None
     license: str = ""
     precision: str = "float32"
+    reads: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -182,7 +186,7 @@ def describe_file(path: FilePath) -> BackboneFile:
     Parameters
     ----------
     path : str or path
-        A file of :func:`export_backbone`, or an adapter.
+        A file of :func:`export_backbone`, an adapter, or the folder of an ONNX bundle.
 
     Returns
     -------
@@ -203,9 +207,12 @@ def describe_file(path: FilePath) -> BackboneFile:
     'adapter'
     """
     file = Path(path)
+    if file.is_dir():
+        return _described_folder(file)
     if not file.is_file():
-        what = f"{file} is a folder, not a file" if file.is_dir() else f"no such file: {file}"
-        raise StorageError(what, hint="give a file that 'fiveshot backbone export' wrote", code="no_file")
+        raise StorageError(
+            f"no such file: {file}", hint="give a file that 'fiveshot backbone export' wrote", code="no_file"
+        )
     if file.suffix == ONNX:
         return _described_graph(file)
     if file.suffix != SAFETENSORS:
@@ -303,14 +310,14 @@ def _graph(backbone: Backbone, *, half: bool) -> bytes:
             f"{backbone.name} is larger than the 2 GB an ONNX file can hold", hint=f"write a {SAFETENSORS} file"
         )
     try:
-        content = export_onnx(backbone)
+        bare = export_onnx(backbone)
     except Exception as error:  # the exporter's errors have no common base
         raise InputError(
             f"{backbone.name} cannot be exported to ONNX ({type(error).__name__})",
             hint=f"write a {SAFETENSORS} file",
         ) from error
     onnx = import_extra("onnx", extra="onnx")
-    model = onnx.load_model_from_string(content)
+    model = onnx.load_model_from_string(bare)
     if half:
         _round_weights(model)
     values = _about(backbone) | {"precision": "float16" if half else "float32", "adapter": backbone.adapter_hash}
@@ -320,7 +327,7 @@ def _graph(backbone: Backbone, *, half: bool) -> bytes:
         if value
     }
     onnx.helper.set_model_props(model, properties)
-    content = model.SerializeToString()
+    content: bytes = model.SerializeToString()
     return content
 
 
@@ -378,7 +385,8 @@ def _described_graph(file: Path) -> BackboneFile:
     if "backbone" not in found:
         raise InputError(
             f"{file} is an ONNX file, but not one that 'fiveshot backbone export' wrote",
-            hint="make one with: fiveshot backbone export NAME FILE.onnx",
+            hint="name its folder if there is a config.json in it, or make one with: "
+            "fiveshot backbone export NAME FILE.onnx",
         )
     try:
         about: dict[str, Any] = found | {
@@ -396,6 +404,23 @@ def _described_weights(file: Path) -> BackboneFile:
         return _described("weights", file, about | {"adapter": None if adapter is None else adapter["hash"]})
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(file) from error
+
+
+def _described_folder(folder: Path) -> BackboneFile:
+    """Return what the ONNX bundle in a folder says; the graph is checked, and not run."""
+    from fiveshot.backbones.bundle import load_bundle
+
+    found = load_bundle(BackboneSpec(str(folder.absolute())))
+    return BackboneFile(
+        "bundle",
+        found.name,
+        sum(path.stat().st_size for path in (found.graph, *found.beside.values())),
+        found.sha256,
+        width=found.reading.width,
+        preprocessing=found.preprocessing,
+        license=found.license,
+        reads=str(found.reading),
+    )
 
 
 def _described(kind: str, file: Path, about: Mapping[str, Any]) -> BackboneFile:

@@ -80,7 +80,7 @@ class PublishedFigures:
     origin: str = ""
 
     def differences(self, record: RunRecord) -> tuple[str, ...]:
-        """Return the differences that forbid a comparison with a run, in words; empty if there are none.
+        """Return the differences that prevent a comparison with a run, in words; empty without differences.
 
         A value that the publication does not give counts as a difference.
         """

@@ -154,7 +154,7 @@ class FirstTask:
         return extraction_seconds(self.dataset, embedder, SETTINGS, cache=FeatureCache(), rate=rate)
 
     def tune(self, progress: OnProgress | None = None) -> bool:
-        """Train the adapter, unless it is there or there is none to train; a stopped training continues."""
+        """Train the adapter if one is wanted and missing; a stopped training continues."""
         if self.adapter is None or self.adapter.exists():
             return False
         from fiveshot.backbones import choose_device, load_backbone

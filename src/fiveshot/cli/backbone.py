@@ -25,7 +25,9 @@ def backbones(
     names: Annotated[
         list[str] | None,
         Argument(
-            metavar="NAMES", help="Names of timm; a short list by default.", autocompletion=completion.backbones
+            metavar="NAMES",
+            help="Names of timm, or ONNX bundles; a short list by default.",
+            autocompletion=completion.backbones,
         ),
     ] = None,
     measure: Annotated[
@@ -59,9 +61,9 @@ def _table(found: Sequence[BackboneChoice], *, measured: bool) -> list[str]:
             "none" if one.download == 0 else f"{one.download / 1e6:,.0f} MB",
             weights,
             f"{one.parameters / 1e6:.1f} M",
-            f"{one.gmacs:.1f}",
+            "-" if one.gmacs is None else f"{one.gmacs:.1f}",
             one.license or "-",
-            "fiveshot[torch]" if one.needs_torch else "nothing",
+            _needs(one),
             one.note or "-",
         ]
         rows.append(row)
@@ -71,6 +73,15 @@ def _table(found: Sequence[BackboneChoice], *, measured: bool) -> list[str]:
             row.insert(-1, text)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _needs(one: BackboneChoice) -> str:
+    """Return what to install for a backbone."""
+    from fiveshot.backbones import is_bundle
+
+    if is_bundle(one.name):
+        return "fiveshot[onnx,hub]" if one.download else "fiveshot[onnx]"
+    return "fiveshot[torch]" if one.needs_torch else "nothing"
 
 
 @backbone.command("export")
@@ -122,7 +133,7 @@ def export_file(
 @backbone.command("show")
 @options.with_home
 def show_file(
-    file: Annotated[Path, Argument(metavar="FILE", help="File of a network or an adapter.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="File of a network or an adapter, or a folder with one.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a file of a network or an adapter is.
@@ -140,7 +151,12 @@ def show_file(
             answer.say(f"{label:14}{text}")
 
 
-KINDS = {"onnx": "a graph that runs without torch", "weights": "weights", "adapter": "an adapter for it"}
+KINDS = {
+    "onnx": "a graph that runs without torch",
+    "weights": "weights",
+    "adapter": "an adapter for it",
+    "bundle": "a folder with a graph that runs without torch",
+}
 
 
 def _summary(file: BackboneFile) -> str:
@@ -163,7 +179,11 @@ def _details(file: BackboneFile) -> list[tuple[str, str]]:
             ("short side", f"{prepared.resize} px"),
             ("mean, std", f"{_numbers(prepared.mean)}; {_numbers(prepared.std)}"),
         ]
-    lines += [("adapter", file.adapter or "none"), ("weights hash", file.weights_hash)]
+    if file.reads:
+        lines.append(("read", file.reads))
+    if file.kind != "bundle":
+        lines.append(("adapter", file.adapter or "none"))
+    lines.append(("weights hash", file.weights_hash))
     return [*lines, ("license", file.license or "not known")] if file.kind != "adapter" else lines
 
 

@@ -172,16 +172,16 @@ def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
 def set_option(
     model: options.Model,
     name: Annotated[
-        Literal["false-rejection", "wrong-answers", "names"],
-        Argument(metavar="NAME", help="Setting to change: false-rejection, wrong-answers or names."),
+        Literal["false-rejection", "names", "wrong-answers"],
+        Argument(metavar="NAME", help="Setting to change: false-rejection, names or wrong-answers."),
     ],
     value: Annotated[str, Argument(metavar="VALUE", help="Share, such as 2% or 0.02; for names on or off.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """Change the share of known photos that may be called unknown, or of answers that may be wrong.
+    """Change a setting of a model.
 
-    'names' says whether file names of photos are kept. 'names off' also erases the names that were kept, which
-    cannot be undone.
+    false-rejection is the share of known photos that may be called unknown, wrong-answers the share of answers
+    that may be wrong. 'names off' also erases the file names that were kept, which cannot be undone.
 
     Example: fiveshot set birds false-rejection 2%
 

@@ -74,8 +74,8 @@ def sightings(
         if save is not None:
             _save(answer, recognizer, found, save)
         if teaches:
-            wanted = [(ids, label) for place, label in names for ids in [found.ids_of(place)]]
-            wanted += [([one], label) for one, label in _suggested(found, right or ())]
+            wanted = [(found.ids_of(place), label) for place, label in names]
+            wanted += [((one,), label) for one, label in _suggested(found, right or ())]
             wanted += [(found.ids_of(place), NONE) for place in none or ()]
             _learn(answer, recognizer, wanted, model)
         elif dismiss:

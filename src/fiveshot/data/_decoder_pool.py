@@ -230,7 +230,7 @@ class Decoders:
             The result for a photo, or its error.
         """
         workers = min(workers or self.workers, self.workers)
-        # Enough requests are in progress that no thread waits for work, and no more.
+        # Just enough requests are in progress that no thread waits for work.
         yield from in_order(
             lambda pair: self.attempt(*pair, max_pixels=max_pixels),
             asked,

@@ -102,7 +102,7 @@ def paired_difference(first: Iterable[float], second: Iterable[float]) -> Paired
     Raises
     ------
     InputError
-        If the numbers of values differ, or there are none.
+        If the numbers of values differ or are zero.
 
     Examples
     --------

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         sightings,
     )
     from fiveshot.recognizer._sightings import group_sightings as group_sightings
+    from fiveshot.recognizer._sightings import has_too_many_sightings as has_too_many_sightings
     from fiveshot.recognizer._sightings import keep_sighting as keep_sighting
     from fiveshot.recognizer._sightings import learn_sightings as learn_sightings
     from fiveshot.recognizer._sightings import limit_sightings as limit_sightings
@@ -246,6 +247,7 @@ _MODULES = {
         "dismiss_sightings",
         "forget_sightings",
         "group_sightings",
+        "has_too_many_sightings",
         "keep_sighting",
         "learn_sightings",
         "limit_sightings",

@@ -423,6 +423,12 @@ def limit_sightings(model: Recognizer, limits: SightingLimits) -> int:
     return len(beyond)
 
 
+def has_too_many_sightings(model: Recognizer, limits: SightingLimits) -> bool:
+    """Tell whether there are sightings beyond the limits; waits for no other process."""
+    with model.live.folder.reading() as connection:
+        return bool(beyond_limits(connection, limits, time.time()))
+
+
 def sighting_numbers(ids: str | Iterable[str]) -> list[int]:
     """Return the numbers in ids such as ``s17``, each once.
 

@@ -20,7 +20,7 @@ from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
 from fiveshot.recognizer.store._confirmed import CONFIRMED, Confirmed, lost_changes, read_confirmed
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics, state_number
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
-from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
+from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest, read_manifest_text
 from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_digest, photo_features, summary_from_bytes
 from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, open_database
 from fiveshot.recognizer.store.sightings import check_sightings
@@ -162,7 +162,8 @@ def _lost(path: Path, confirmed: Confirmed | None, notes: dict[str, str]) -> Ite
 
 def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
     try:
-        if read_manifest_file(path) != text:
+        if read_manifest_text(path) != text:
+            read_manifest(path)  # says what is damaged
             text = f"{MANIFEST} does not match the database: a change was interrupted, or it was edited"
             yield Finding("error", "manifest", text)
     except FiveshotError as error:

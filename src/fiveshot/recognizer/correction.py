@@ -464,7 +464,7 @@ def rename_all(change: Change, names: Mapping[str, str]) -> None:
 
 def set_options(change: Change, **wanted: float | bool | None) -> None:
     """Change the options that are not None. ``names=False`` erases the names that were kept."""
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     if not given:
         raise InputError("no setting was given", hint=f"give one of {', '.join(sorted(wanted))}")
     before = change.before.manifest

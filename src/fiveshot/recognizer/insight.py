@@ -176,7 +176,7 @@ def find_duplicates(
     if earlier is not None:
         repeated = {duplicate.photo for duplicate in found}
         for photo, before in zip(photos, earlier.twins(photos), strict=True):
-            # One in another class is told even so: it is not superfluous but misplaced.
+            # One in another class is reported nevertheless: it is not superfluous but misplaced.
             if before is not None and (photo.name not in repeated or before.label != name):
                 found.append(Duplicate(photo.name, before.label, before.same_file))
     return tuple(dict.fromkeys(found))
@@ -238,7 +238,7 @@ class DuplicateIndex:
     """Finds learned photos that may be duplicates, by a few numbers of each: what differs in these differs in all.
 
     The numbers are a projection of the feature, scaled to length one, on fixed directions. Distances only become
-    shorter so, and no photo is missed. Photos that were removed stay; whoever finds one must look whether it is
+    shorter so, and no photo is missed. Removed photos stay; the caller must check whether a photo is
     still there.
     """
 

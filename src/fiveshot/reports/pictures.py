@@ -227,15 +227,15 @@ def write_sorting(out: FilePath, sorting: Sorting, *, model: FilePath, folder: F
         texts = [f"And {counted(rest, 'photo')} more."] if rest else []
         return _Entry(figures, texts, [("", name)] if name else [], title)
 
-    def naming(id: str, guess: str | None = None) -> str:
-        return command("sort", Path(model), Path(folder), "--name", f"{id}={guess or 'NAME'}")
+    def naming(id: str) -> str:  # no guess in the place of the name: who copies it should have looked
+        return command("sort", Path(model), Path(folder), "--name", f"{id}=NAME")
 
     questions = []
     for one in sorting.queue:
         numbers = (one.photo, *one.companions)
         guess = f", may be {one.guess}" if one.guess else ""
         title = f"q{one.photo}, {counted(len(numbers), 'photo')}{guess}"
-        questions.append(entry(numbers, title, name=naming(f"q{one.photo}", one.guess)))
+        questions.append(entry(numbers, title, name=naming(f"q{one.photo}")))
     groups = [
         entry(group.photos, f"{group.id}, {counted(len(group.photos), 'photo')}", name=naming(group.id))
         for group in sorting.groups
@@ -251,8 +251,12 @@ def write_sorting(out: FilePath, sorting: Sorting, *, model: FilePath, folder: F
         f"{unknown:,} unknown in {counted(len(sorting.groups), 'group')}."
     )
     sections = [
-        _Group("Most useful to name", questions, "The first photo is uncertain; the others are like it."),
-        _Group("Unknown", groups, "Each group shows the same, it seems. Put its name in place of NAME."),
+        _Group(
+            "Most useful to name",
+            questions,
+            "The first photo is uncertain; the others are like it. Put the name in place of NAME.",
+        ),
+        _Group("Unknown", groups, "The photos of a group are alike. Put the name in place of NAME."),
         _Group("Known", known, "The surest come first."),
     ]
     return _write(out, f"Sorted: {PurePath(folder).name or folder}", lead, [one for one in sections if one.photos])

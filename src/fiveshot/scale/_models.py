@@ -44,7 +44,7 @@ PART_TYPES: dict[str, Any] = {
     "sample": ClassSample,
     "ridge": RidgeSums,
 }
-HELD_OUT = 5  # one sample in five is held out, and no more than were kept
+HELD_OUT = 5  # one sample in five is held out, at most those that were kept
 
 
 @dataclass(frozen=True, eq=False)

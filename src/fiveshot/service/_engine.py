@@ -345,7 +345,7 @@ class Engine:
 
         return await self._change(change)
 
-    async def set_option(self, *, false_rejection: float | None, wrong_answers: float | None) -> RejectionReply:
+    async def set_rate(self, *, false_rejection: float | None, wrong_answers: float | None) -> RejectionReply:
         """Change the rate of false rejections, or of wrong answers."""
 
         def change() -> RejectionReply:

@@ -268,7 +268,9 @@ async def rejection(
 @photo_routes.patch("/model", **documented("recognize", 415, example="rejection"))
 async def change_model(service: TheService, wanted: ModelChange) -> RejectionReply:
     """Change the rate of false rejections or of wrong answers. Nothing is learned again; this can be undone."""
-    return await service.engine.set_option(**wanted.model_dump())
+    return await service.engine.set_rate(
+        false_rejection=wanted.false_rejection, wrong_answers=wanted.wrong_answers
+    )
 
 
 @status_routes.get("/v1/health", **documented("service", example="status"))

@@ -21,7 +21,7 @@ from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning._views import Views, plan_epoch, share_of
-from fiveshot.tuning.execution import Execution, arithmetic, own_randomness, told_without_compiling
+from fiveshot.tuning.execution import Execution, arithmetic, log_without_compiling, own_randomness
 from fiveshot.tuning.results import EpochRecord
 
 _log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class TrainStep:
         try:
             self._step(self.whole, batch)
         except Exception as error:
-            told_without_compiling(error)
+            log_without_compiling(error)
             self.whole = self.forward
             self._step(self.forward, batch)
 

@@ -28,7 +28,7 @@ from fiveshot.tuning._crops import (
     resample,
 )
 from fiveshot.tuning._recipes import TuneRecipe
-from fiveshot.tuning.execution import told_without_compiling
+from fiveshot.tuning.execution import log_without_compiling
 
 Rows = NDArray[np.int64]
 ORDER, CROPS = 0, 1  # purposes of an epoch's independent random generators
@@ -176,7 +176,7 @@ class PooledViews:
                 try:
                     crops = self._compiled(*given, extent=largest)
                 except Exception as error:
-                    told_without_compiling(error)
+                    log_without_compiling(error)
                     self._compiled = None
             if crops is None:
                 extent = boxes[own, 2:].max(axis=0)

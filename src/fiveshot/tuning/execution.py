@@ -91,11 +91,9 @@ class Execution:
         )
 
 
-def told_without_compiling(error: Exception) -> None:
-    """Log that the run continues without compiling; raise the error again if it has another cause."""
-    if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "triton")):
-        raise error
-    _log.warning("compiling failed (%s); continuing without it", type(error).__name__)
+def log_without_compiling(error: Exception) -> None:
+    """Log that the run continues without compiled code; an error with another cause comes again without it."""
+    _log.warning("the compiled code failed (%s); continuing without it", type(error).__name__)
 
 
 @contextmanager

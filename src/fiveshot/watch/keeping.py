@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fiveshot.errors import FiveshotError, InputError, counted
-from fiveshot.recognizer import Recognizer, SeenPhoto, keep_sighting, limit_sightings
+from fiveshot.recognizer import (
+    Recognizer,
+    SeenPhoto,
+    has_too_many_sightings,
+    keep_sighting,
+    limit_sightings,
+)
 from fiveshot.values import SightingLimits
 from fiveshot.watch.sources import KEEP, Notices
 
 WAITING = 16  # photos in memory that could not be written yet
+CHECKED = 60.0  # seconds between two looks at the age of sightings, where no photo is kept
 Which: TypeAlias = Literal["unsure", "all"]
 
 
@@ -34,6 +42,7 @@ class Keeper:
         self._recognizer, self._which, self._limits = recognizer, which, limits
         self._waiting: deque[_Waiting] = deque()
         self._lost = 0
+        self._checked = time.monotonic()
         limit_sightings(recognizer, limits)  # an error here ends the watch before it begins
 
     def add(self, photo: SeenPhoto, notices: Notices, *, seen: str, source: str, region: str = "") -> None:
@@ -41,6 +50,19 @@ class Keeper:
         if self._which == "all" or not photo.prediction.is_sure:
             self._waiting.append(_Waiting(photo, seen, source, region))
         self.write(notices)
+
+    def tidy(self, notices: Notices) -> None:
+        """Erase what is too old, now and then, though no photo is kept."""
+        if time.monotonic() - self._checked >= CHECKED:
+            self._checked = time.monotonic()
+            try:
+                if has_too_many_sightings(self._recognizer, self._limits):
+                    limit_sightings(self._recognizer, self._limits)
+            except FiveshotError as error:
+                notices.trouble(KEEP, f"cannot erase old sightings: {error.message}; retrying")
+            else:
+                if not self._waiting:
+                    self._recovered(notices)
 
     def write(self, notices: Notices) -> None:
         """Write what waits, the oldest first."""
@@ -63,7 +85,7 @@ class Keeper:
 
     def _recovered(self, notices: Notices) -> None:
         lost = f"; {counted(self._lost, 'sighting')} could not be kept" if self._lost else ""
-        notices.over(KEEP, f"sightings are kept again{lost}")
+        notices.over(KEEP, f"sightings are written again{lost}")
         self._lost = 0
 
     def _drop_oldest(self) -> None:

@@ -82,8 +82,7 @@ def cell_means(pixels: NDArray[np.uint8]) -> Cells:
     edges = [np.linspace(0, side, min(CELLS, side), endpoint=False).astype(int) for side in planes.shape[1:]]
     sums = np.add.reduceat(np.add.reduceat(planes.astype(np.float32), edges[0], axis=1), edges[1], axis=2)
     sizes = [np.diff([*one, side]) for one, side in zip(edges, planes.shape[1:], strict=True)]
-    means: Cells = sums / np.outer(*sizes).astype(np.float32)
-    return means
+    return np.asarray(sums / np.outer(*sizes), dtype=np.float32)
 
 
 class Stillness:

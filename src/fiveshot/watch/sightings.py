@@ -113,6 +113,8 @@ def watch(
         for photo in source.frames(stop, notices):
             if publisher is not None:
                 publisher.available(not notices.has(SOURCE))
+            if keeper is not None:
+                keeper.tidy(notices)
             answers = None if photo is None else _answers(recognizer, source, photo, places, how, notices)
             if photo is None or answers is None:
                 continue

@@ -1,4 +1,4 @@
-"""KLDA beside its formulas in double precision."""
+"""KLDA compared with its formulas in double precision."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_old_classes_are_not_computed_again(recipe: str, flavor: str) -> None:
     assert counts == [5, 7, 8, 9]
 
 
-def test_ridge_heads_are_computed_anew_by_a_session_and_only_then() -> None:
+def test_ridge_heads_are_computed_again_only_after_a_session() -> None:
     head = learned(Case("ranpac", "paper", 52), draw(BASE))
     table = ScoreTable(queries())
     table.scores(head.scorer_)

@@ -54,7 +54,7 @@ def test_further_classes_score_nearly_as_if_they_had_been_learned(data, n_random
     rough, fine = sketch.scores(data[0]), exact.scores(data[0])
     assert np.abs(rough - fine).max() < 0.2 * fine.std()
     assert np.mean(rough.argmax(axis=1) == fine.argmax(axis=1)) > 0.98
-    assert not np.array_equal(rough, fine)  # it is a sketch: what classes share was not estimated anew
+    assert not np.array_equal(rough, fine)  # a sketch: what classes share was not estimated again
     assert np.array_equal(head.scores(data[0]), before)
 
 

@@ -33,7 +33,7 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
 
 @pytest.fixture
 def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two class folders, one with a folder below, and files that are no photos; the working folder is beside."""
+    """Two class folders, one with a folder below, and other files; the working folder is next to them."""
     for name in ("owl/1.png", "owl/2.PNG", "owl/night/3.jpg", "wren/1.webp"):
         path = tmp_path / "birds" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,7 @@ def test_a_box_outside_is_refused_with_the_name_of_its_photo(tmp_path: Path, box
 
 
 def test_a_box_counts_from_the_corner_that_people_see(tmp_path: Path) -> None:
-    """The camera was turned: what is stored at the left is shown on top."""
+    """The camera was turned: the left side of the stored picture is shown on top."""
     stored = Image.new("RGB", (80, 40), "blue")
     stored.paste("red", (0, 0, 40, 40))
     exif = Image.Exif()
@@ -97,7 +97,7 @@ def test_a_box_counts_from_the_corner_that_people_see(tmp_path: Path) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Photos of two cameras that count from one, and one that is alone."""
+    """Photos of two cameras that count from one, and a single one."""
     for name in ("north/IMG_1.png", "north/IMG_2.png", "south/IMG_1.png", "alone.png"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (100, 50)).save(tmp_path / "photos" / name)
@@ -106,7 +106,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found(file: str, **options: float) -> tuple[dict[str, list[tuple[float, ...]]], list[str], dict[str, str]]:
-    """Return the boxes by photo, the photos without one, and the codes of what is bad."""
+    """Return the boxes by photo, the photos without boxes, and the codes of errors."""
     regions = regions_of(find_photos("photos").photos, read_boxes(file, **options))
     boxes: dict[str, list[tuple[float, ...]]] = {}
     for photo in regions.photos:

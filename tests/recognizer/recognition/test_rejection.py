@@ -102,7 +102,7 @@ def test_single_photos_of_base_classes_are_kept_to_learn_from() -> None:
 
 
 def shots(head: Scorer, memory: Memory, photos: KnownPhotos, rate: float = 0.05) -> Rejection:
-    """Return the thresholds that learned photos alone give."""
+    """Return the thresholds from learned photos only."""
     return rejection_at(leave_out(head, memory, photos, photos.features[:0]), rate, None)
 
 
@@ -233,7 +233,7 @@ def test_thresholds_at_other_rates_are_those_of_a_base_made_for_them(name: str) 
 
 
 def test_photos_of_none_of_the_classes_sharpen_the_rejection() -> None:
-    """Strangers lie around a place of their own: of others from there fewer than half as many are missed."""
+    """Unknown photos lie around one place; after some were taught, fewer than half of the others are missed."""
     place, missed = 3.0 * np.random.default_rng(5).normal(size=WIDTH), []
     for seed in range(4):
         X, y = photos_of(12, 5, seed=seed)

@@ -185,7 +185,7 @@ SETTINGS = {
 
 
 def with_settings(path: Path, **changed: object) -> Path:
-    """Make a model without classes whose head has these settings, whoever wrote them."""
+    """Make a model without classes whose head has these settings, written by anyone."""
     record = replace(head_record("unbiased-lda"), settings={**SETTINGS, **changed})
     create_model(path, Manifest(BackboneRecord("none", 12, "a" * 64), record))
     return path

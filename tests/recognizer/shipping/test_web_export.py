@@ -77,7 +77,7 @@ def odd_photos() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def birds() -> dict[str, list[bytes]]:
-    """Three real photos of each of two birds; none where there are none."""
+    """Three real photos of each of two birds; empty if the photos are missing."""
     if not CUB.is_file():
         return {}
     with tarfile.open(CUB) as archive:
@@ -105,7 +105,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, birds: dict[str, list[bytes]
 
 
 def learn_stripes(recognizer: Recognizer, folder: Path) -> None:
-    """Teach three kinds of stripes, two of them in a group, and some that are none of these."""
+    """Teach three kinds of stripes, two of them in a group, and some of none of the classes."""
     for kind, name in enumerate(("wide/red <b>", "wide/blue", "narrow")):
         photos = [folder / f"{kind} {number}.png" for number in range(2)]
         for number, photo in enumerate(photos):

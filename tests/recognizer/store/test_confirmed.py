@@ -25,7 +25,7 @@ def copied(path: Path, target: Path) -> Path:
 
 @pytest.fixture
 def in_the_log(make: Callable[..., Recognizer], tmp_path: Path) -> Path:
-    """A model that was not closed, with two classes in the database and four in the log alone."""
+    """A model that was not closed, with two classes in the database and four only in the log."""
     model = make("open")
     for name in NAMES[:2]:
         model.learn_features(name, photos(name))

@@ -36,7 +36,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """Another model with a base file of its own, closed."""
+    """Another closed model with its own base file."""
     with new_model(tmp_path / "other", base=("oak", "elm", "fir")) as model:
         model.learn_features("robin", photos("robin"))
     return tmp_path / "other"

@@ -24,9 +24,9 @@ Verb = Callable[[Recognizer], object]
 
 @dataclass(eq=False)
 class Bird:
-    """A class as the test follows it: by itself, whatever it is called."""
+    """A class that the test follows, whatever its name is."""
 
-    name: str | None  # None: it is no more
+    name: str | None  # None: it was deleted
     last: str
     names: set[str] = field(default_factory=set)
     needles: list[bytes] = field(default_factory=list)

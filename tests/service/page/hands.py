@@ -35,7 +35,7 @@ def answers(page: Any, count: int) -> list[str]:
 
 
 def carry(page: Any, kind: str, photos: list[dict[str, Any]], where: str = "body") -> None:
-    """Drop or paste photos; Playwright has no way of its own."""
+    """Drop or paste photos, which Playwright cannot do."""
     page.evaluate(
         """([kind, photos, where]) => {
             const carried = new DataTransfer();

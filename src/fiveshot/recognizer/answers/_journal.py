@@ -89,7 +89,7 @@ def read_journal(folder: Path) -> list[Entry]:
 
 
 def rewrite_journal(folder: Path, kept: Iterable[Entry]) -> None:
-    """Leave these entries alone in a journal, and no journal where there are none."""
+    """Keep only these entries in a journal; without entries, delete the journal."""
     lines = [entry.line.rstrip(b"\n") + b"\n" for entry in kept]
     if not lines:
         (folder / JOURNAL).unlink(missing_ok=True)
@@ -99,7 +99,7 @@ def rewrite_journal(folder: Path, kept: Iterable[Entry]) -> None:
 
 
 def own_key(*, make: bool = False) -> bytes | None:
-    """Return the key of this user's seals; None where there is none, and none can be made."""
+    """Return the key of this user's seals; None if it does not exist and cannot be made."""
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
         # The XDG specification says that relative paths are to be ignored.

@@ -184,7 +184,7 @@ class Delivery:
 class Annotated:
     """Draws frames and captions on a picture, and returns it as JPEG."""
 
-    notes: tuple[tuple[Box | None, str, str], ...]  # the part, what is said of it, a color
+    notes: tuple[tuple[Box | None, str, str], ...]  # the part, its text, a color
 
     def __call__(self, image: Image) -> dict[str, bytes]:
         """Return the annotated picture."""

@@ -21,7 +21,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.features import Keep, PhotoVector, bad_photos, see_photos
 from fiveshot.recognizer.store.contents import file_sha256
-from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
+from fiveshot.recognizer.store.manifest import BackboneRecord, check_folder, read_manifest
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.storage import FilePath
 from fiveshot.work import Progress
@@ -72,7 +72,7 @@ def check_openable(
 ) -> None:
     """Refuse a folder that is not a model, or a model that needs missing libraries. Nothing is loaded."""
     check_folder(path)
-    record = Manifest.from_toml(read_manifest_file(path)).backbone
+    record = read_manifest(path).backbone
     if needs_torch(backbone_spec(record, weights=weights, device=device, runtime=runtime)):
         require_extra(*TORCH)
 
@@ -93,12 +93,17 @@ def open_backbone(
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
             raise StorageError(f"{adapter} is missing or damaged", hint="restore the model from a copy")
         spec = spec.replace(adapter=adapter)
-    if spec.weights is not None and not Path(spec.weights).is_file():
+    if spec.weights is not None and not Path(spec.weights).exists():  # a file, or the folder of a bundle
         raise StorageError(
             f"the weights of {record.name} are not at {spec.weights}",
-            hint="give their file with weights=FILE (--weights FILE)",
+            hint="give their place with weights=FILE (--weights FILE)",
         )
     embedder = load_embedder(spec)
+    return own_embedder(embedder, record)
+
+
+def own_embedder(embedder: Embedder, record: BackboneRecord) -> Embedder:
+    """Return an embedder that was given for a model; refuse one that does not make the model's features."""
     if embedder.fingerprint != record.fingerprint:
         raise different_backbone(embedder, record)
     return embedder

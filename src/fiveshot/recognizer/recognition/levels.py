@@ -48,7 +48,7 @@ def short_name(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The groups of a model's classes, as a tree. A group of one class says no more than the class, and is none.
+    """The groups of a model's classes, as a tree. A group with one class adds nothing and does not count.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Groups:
         """Return the groups that the names of classes tell."""
         paths = [levels_of(name) for name in classes]
         named = {group for path in paths for group in path[:-1]}
-        # A class that is called like a group belongs to it: an owl of which no more is known is an owl.
+        # A class with the name of a group belongs to the group: an owl of unknown species is an owl.
         paths = [path[:-1] if path[-1] not in named else path for path in paths]
         sizes = Counter(group for path in paths for group in path)
         members: dict[str, list[int]] = {}

@@ -26,7 +26,14 @@ from fiveshot.recognizer.store._confirmed import (
 )
 from fiveshot.recognizer.store.contents import file_sha256, state_number, write_base
 from fiveshot.recognizer.store.history import record, timestamp
-from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check_folder, read_manifest_file
+from fiveshot.recognizer.store.manifest import (
+    MANIFEST,
+    REPAIR,
+    Manifest,
+    check_folder,
+    read_manifest,
+    read_manifest_text,
+)
 from fiveshot.recognizer.store.rows import ClassRecord, Tables
 from fiveshot.recognizer.store.schema import (
     DATABASE,
@@ -76,7 +83,7 @@ class ModelFolder:
         self._in_doubt = False  # whether the log may contain an unconfirmed commit
         if not repair:
             check_folder(path)
-            manifest = read_manifest_file(path)
+            manifest = read_manifest_text(path)
         confirmed = None if repair else read_confirmed(path)
         self.connection = self._opened()
         try:
@@ -317,11 +324,13 @@ class ModelFolder:
             raise error
 
     def _check_manifest(self, found: str) -> None:
+        """Refuse a ``model.toml`` that is not as the database has it, now or before the present change."""
         for _ in range(3):
             wanted = self.meta("manifest")
             if found == wanted or sha256(found.encode()).hexdigest() == self.meta("manifest_before"):
                 return
-            found = read_manifest_file(self.path)  # a writer may have replaced it just now
+            found = read_manifest_text(self.path)  # a writer may have replaced it just now
+        read_manifest(self.path)  # says what is damaged
         raise StorageError(
             f"{self.path / MANIFEST} is not the one this model was made with", hint=REPAIR, code="damaged_manifest"
         )

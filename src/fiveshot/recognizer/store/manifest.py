@@ -67,7 +67,7 @@ class Options:
     false_rejection: float = 0.05
     seed: int = 0
     names: bool = True  # whether photos keep their file names
-    wrong_answers: float = 0.05  # share of the answers that may be wrong; less probable ones are unsure
+    wrong_answers: float = 0.05
 
     def __post_init__(self) -> None:
         """Refuse wrong types: a text such as ``"no"`` would otherwise count as true."""
@@ -209,14 +209,17 @@ def _models_beside(path: Path) -> list[str]:
         return []
 
 
-def read_manifest_file(path: Path) -> str:
-    """Return the text of ``model.toml``; refuse a damaged or newer one."""
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest in ``model.toml``; refuse a damaged or newer one."""
+    return Manifest.from_toml(read_manifest_text(path), where=path / MANIFEST)
+
+
+def read_manifest_text(path: Path) -> str:
+    """Return the text of ``model.toml``, whatever it is."""
     file = path / MANIFEST
     try:
-        text = file.read_bytes().decode()
+        return file.read_bytes().decode()
     except OSError as error:
         raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError:
-        text = "\0"  # not TOML: refused below like any other damage
-    Manifest.from_toml(text, where=file)
-    return text
+        return "\0"  # not TOML: refused like any other damage
