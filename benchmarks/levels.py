@@ -29,10 +29,11 @@ from fiveshot.core import NO_CLASSES, class_statistics
 from fiveshot.core.memory import Memory
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.recognizer.recognition.levels import SURE, Groups, is_within, surest
+from fiveshot.recognizer.recognition.levels import Groups, is_within, surest
 from fiveshot.values import Candidate
 
 SHOTS = 5
+SURE = 0.8  # probability of groups that are answered for species that were not learned
 HEADINGS = (
     "features",
     "start",

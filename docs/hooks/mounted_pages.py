@@ -23,6 +23,7 @@ PAGES = {
     "CHANGELOG.md": "reference/changes.md",
     "CONTRIBUTING.md": "reference/contributing.md",
     "NOTICE.md": "reference/notice.md",
+    "integrations/pilot/README.md": "how-to/pilot.md",
     "src/fiveshot/backbones/adapters/ADAPTER_CARD.md": "reference/cards/adapters.md",
     "src/fiveshot/backbones/weights/MODEL_CARD.md": "reference/cards/model.md",
     "src/fiveshot/features/packs/DATA_CARD.md": "reference/cards/data.md",

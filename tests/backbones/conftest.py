@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import tarfile
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 import torch
 from PIL import Image
 from tiny_vit import TINY
-
-sys.path.insert(0, str(Path(__file__).parent))  # for what these tests share
 
 from fiveshot.backbones import Backbone, BackboneSpec, load_backbone
 

@@ -880,6 +880,8 @@ def test_the_rate_of_false_rejections_is_changed(run: Run, answer: Any, model: P
     assert run("history", model, "--limit", 1)[1].endswith(" set false-rejection 2.0 % (before: 20.0 %)\n")
     assert run("undo", model)[1] == "undone: set false-rejection 2.0 % (before: 20.0 %)\n"
     assert answer("show", model)["false_rejection"] == 0.2
+    assert answer("set", model, "wrong-answers", "10%")["rate"] == answer("show", model)["wrong_answers"] == 0.1
+    assert run("undo", model)[1] == "undone: set wrong-answers 10.0 % (before: 5.0 %)\n"
     assert run("set", model, "false-rejection", "much")[0] == 1
     assert run("set", model, "false-rejection", "200%")[0] == 1
     assert run("set", model, "colour", "2%")[0] == 2

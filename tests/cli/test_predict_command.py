@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -90,6 +91,18 @@ def test_a_single_class_is_told_without_a_percentage(here: Path, run: Run, ask: 
     assert (table[0]["probability"], table[0]["can_be_unknown"]) == (None, False)
     status, printed, _ = run("sort", "alone", "photos/blue")
     assert (status, "%" in printed) == (0, False)
+
+
+def test_an_answer_between_two_classes_names_both(here: Path, run: Run, ask: Callable[..., Any]) -> None:
+    status, printed, _ = run("predict", "model", "both.png", "--sure", "0.999999")
+    assert status == 0
+    assert re.fullmatch(r"both.png: unsure: (red or blue|blue or red) \(.* %, .* %\)\n", printed)
+    _, result = ask("predict", "model", "both.png", "--sure", "0.999999")
+    (one,) = result["predictions"]
+    assert (one["label"], one["answer"], set(one["between"])) == (None, "unsure", {"red", "blue"})
+    run("predict", "model", "both.png", "--sure", "0.999999", "--out", "answers.parquet")
+    (row,) = pytest.importorskip("pyarrow.parquet").read_table("answers.parquet").to_pylist()
+    assert row["between"] == one["between"]
 
 
 def test_one_bad_photo_does_not_cost_the_others(here: Path, run: Run, ask: Callable[..., Any]) -> None:

@@ -48,6 +48,7 @@ def test_what_is_written_is_read(tmp_path: Path, form: str) -> None:
         np.testing.assert_array_equal(getattr(again, name), getattr(BIRDS, name))
     assert (again.class_names, again.train_x.dtype) == (BIRDS.class_names, X.dtype)
     assert (again.provenance == MADE) == (form != "npz")
+    assert (again.train_names, again.test_names) == (BIRDS.train_names, BIRDS.test_names)
 
 
 def test_another_program_reads_what_was_written(tmp_path: Path) -> None:

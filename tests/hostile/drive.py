@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import sys
-import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +49,7 @@ def peak() -> int:
 def ended(arguments: list[str]) -> dict[str, object]:
     sys.argv = ["fiveshot", *arguments]
     said = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="surrogateescape", write_through=True)
-    began, status = time.monotonic(), 0
+    status = 0
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             main()
@@ -63,7 +62,6 @@ def ended(arguments: list[str]) -> dict[str, object]:
     return {
         "status": status,
         "said": said.buffer.getvalue().decode("utf-8", "backslashreplace"),  # type: ignore[attr-defined]
-        "seconds": time.monotonic() - began,
         "peak": peak(),
     }
 

@@ -26,7 +26,7 @@ def grown(make: Callable[..., Recognizer]) -> Path:
     with closing(sqlite3.connect(model.path / "classes.sqlite")) as connection, connection:
         connection.executemany(
             "INSERT INTO images (photo_id, original) SELECT photos.id, randomblob(?) "
-            "FROM photos JOIN classes ON classes.id = class_id WHERE name = ?",
+            "FROM photos JOIN classes ON classes.id = class_id WHERE classes.name = ?",
             [(size // 5, name) for name, size in SIZES.items()],
         )
     return model.path

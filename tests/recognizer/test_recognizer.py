@@ -265,7 +265,7 @@ def test_another_backbone_is_refused(create: Callable[..., Recognizer], tmp_path
             model.learn("blue", red)
         assert model.snapshot.classes == ("red",)
     lost = Recognizer.open(tmp_path / "model", weights=tmp_path / "moved", **opening)
-    with lost, pytest.raises(StorageError, match=r"are not at .*moved; give their file with weights=FILE"):
+    with lost, pytest.raises(StorageError, match=r"are not at .*moved; give their place with weights=FILE"):
         lost.predict(red)
 
 

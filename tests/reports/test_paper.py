@@ -64,7 +64,8 @@ def test_the_configuration_says_what_all_was_made_of(everything) -> None:
     assert set(about["files"]) == {file.name for file in made.files} - {"configuration.json"}
     assert set(about["runs"]) == {outcome.job.folder for outcome in outcomes}
     summary = made.tables[-1]
-    assert {row.block for row in summary.rows} == {*paper_protocols(), "figure 2, cars/small"}
+    ablations = {f"{name}, cars/small" for name in ("figure 2", "table 5", "table 6")}
+    assert {row.block for row in summary.rows} == {*paper_protocols(), *ablations}
     assert "resampled test images" in " ".join(summary.notes)
     assert "RanPAC heads with 32 random features" in summary.notes[0]
 

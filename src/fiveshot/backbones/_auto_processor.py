@@ -139,7 +139,7 @@ def _kind(config: Mapping[str, Any], model_type: str) -> _Kind:
 
 def _sides(config: Mapping[str, Any], kind: _Kind) -> tuple[int, int, int | None]:
     """Return the network's side, the short side before the crop, and the side to squeeze to, if any."""
-    size = config.get("size") or kind.size
+    size: Any = config.get("size") or kind.size
     if is_number(size):
         size = {"height": size, "width": size} if kind.plain_size == "square" else {_SHORTEST: size}
     elif isinstance(size, list | tuple) and len(size) == 2:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from fiveshot.backbones.spec import HUB
 from fiveshot.errors import InputError, StorageError
+from fiveshot.hub import HUB
 from fiveshot.storage import FilePath
 
 CONFIG = "config.json"
@@ -21,6 +22,7 @@ GRAPHS = tuple(
     for precision in ("", "_fp16", "_quantized")
 )
 MAX_JSON = 1 << 20  # bytes
+_PINNED = re.compile(rf"{HUB}[^@]+@[0-9a-f]{{40}}/")  # the name of a bundle on the hub in a model
 MAX_GRAPH = 2 * 1024**3 - 1  # bytes of a graph with its weights: the most one ONNX file can hold
 
 
@@ -51,11 +53,14 @@ class BundleFiles(Protocol):
 
 def bundle_files(name: str, weights: FilePath | None) -> BundleFiles:
     """Return the files of a bundle by its name, or by the place where it is now."""
-    if weights is None and name.startswith(HUB):
-        from fiveshot.backbones._bundle_hub import HubFiles
+    if weights is not None:
+        return LocalFiles(Path(weights), name if _PINNED.match(name) else "")
+    if name.startswith(HUB):
+        from fiveshot.backbones._bundle_hub import HubFiles  # it builds on this module
 
-        return HubFiles(name)
-    return LocalFiles(Path(weights or name).expanduser(), name if name.startswith(HUB) else "")
+        files: BundleFiles = HubFiles(name)
+        return files
+    return LocalFiles(Path(name))
 
 
 class LocalFiles:

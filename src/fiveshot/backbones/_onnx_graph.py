@@ -118,9 +118,7 @@ def feature_graph(content: bytes, graph: Graph, reading: Reading) -> bytes:
     if own == "images" and graph.half:
         own = "fiveshot.read.images"
         for node in nodes:
-            inputs = [own if name == "images" else name for name in node.input]
-            del node.input[:]
-            node.input.extend(inputs)
+            node.input[:] = [own if name == "images" else name for name in node.input]
     if own != "images":
         nodes.insert(
             0, helper.make_node("Cast", ["images"], [own], to=types.FLOAT16 if graph.half else types.FLOAT)
@@ -145,14 +143,11 @@ def damaged(where: str, reason: str) -> InputError:
 def _read_nodes(onnx: Any, graph: Any, reading: Reading) -> str:
     """Add the nodes that do what ``Reading.vectors`` does, and return the name of the result."""
     helper = onnx.helper
-    if any(output.name == "features" for output in graph.output) and reading.output == "features":
-        for node in graph.node:  # the name is needed for the result
-            for position, name in enumerate(node.output):
-                if name == "features":
-                    node.output[position] = "fiveshot.read"
+    source = reading.output
+    if source == "features":  # the name is needed for the result
         source = "fiveshot.read"
-    else:
-        source = reading.output
+        for one in graph.node:
+            one.output[:] = [source if name == "features" else name for name in one.output]
 
     def constant(name: str, values: list[int]) -> str:
         full = f"fiveshot.read.{name}"

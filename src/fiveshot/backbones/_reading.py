@@ -56,13 +56,16 @@ class Reading:
 
     def vectors(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return the vectors (n, width) from the values of the output."""
-        found = values.astype(np.float32, copy=False)
+        found: NDArray[np.float32] = values.astype(np.float32, copy=False)
         if self.part == "whole":
             return found.reshape(len(found), -1)
         if self.part == "map":
-            return found.mean(axis=(2, 3))
-        cls, mean = found[:, 0], found[:, self.prefix :].mean(axis=1)
-        return {"cls": cls, "mean": mean}.get(self.part, np.concatenate([cls, mean], axis=1))
+            pooled: NDArray[np.float32] = found.mean(axis=(2, 3))
+            return pooled
+        parts = [found[:, 0]] if self.part != "mean" else []
+        if self.part != "cls":
+            parts.append(found[:, self.prefix :].mean(axis=1))
+        return np.concatenate(parts, axis=1)
 
     def __str__(self) -> str:
         words = {
@@ -206,7 +209,7 @@ def _nothing_to_read(shapes: Mapping[str, tuple[int | None, ...]], kind: str) ->
     if len(shapes.get(HIDDEN, ())) == 3 and kind not in _RULES:
         return InputError(
             f"it is not known what to read from a network of the kind {kind[:40]!r}",
-            hint="choose its first token with tokens='cls' (--tokens cls)",
+            hint="choose its first token with tokens='cls' (in Python, or --tokens cls where a command has it)",
             code="bad_bundle",
         )
     return InputError(

@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 
 from fiveshot.backbones._auto_processor import WAY_OUT, read_processor
-from fiveshot.backbones._bundle_files import BundleFiles, bundle_files
+from fiveshot.backbones._bundle_files import BundleFiles, bundle_files, check_bytes
 from fiveshot.backbones._onnx_graph import EXPORT, Graph, damaged, feature_graph, read_graph, with_weights
 from fiveshot.backbones._reading import FEATURES, Reading, choose_reading
+from fiveshot.backbones.catalog import BackboneChoice
 from fiveshot.backbones.embedded import AT_ONCE, onnx_runtime, open_session
 from fiveshot.backbones.embedder import Embedder, Vectors
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.backbones.spec import BackboneSpec
 from fiveshot.errors import InputError, StorageError, one_line
+from fiveshot.hub import HUB
 
 CONFIG = "config.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -80,11 +82,6 @@ class Bundle:
         if _hash(graph, beside, self.reading) != self.sha256:
             raise StorageError(f"{self.graph} changed while it was in use", hint="load the backbone again")
         return with_weights(graph, beside, self.graph.name)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the graph and of the files beside it."""
-        return sum(path.stat().st_size for path in (self.graph, *self.beside.values()))
 
 
 class BundleNetwork:
@@ -191,6 +188,35 @@ def bundle_embedder(spec: BackboneSpec) -> Embedder:
     return Embedder(fixed, preprocessing, BundleNetwork(bundle, preprocessing))
 
 
+def describe_bundle(name: str) -> BackboneChoice:
+    """Return what helps to choose a bundle; its note says what is read from the graph.
+
+    Parameters
+    ----------
+    name : str
+        The name of a bundle. Its graph is fetched if it is on the hub.
+
+    Returns
+    -------
+    BackboneChoice
+        Its values.
+    """
+    bundle = load_bundle(BackboneSpec(name))
+    size = 0 if bundle.place else sum(path.stat().st_size for path in (bundle.graph, *bundle.beside.values()))
+    return BackboneChoice(
+        bundle.name if name.startswith(HUB) else name,
+        bundle.facts.parameters,
+        None,
+        BundleNetwork(bundle, bundle.preprocessing).width,
+        bundle.preprocessing.size,
+        size,
+        bundle.license,
+        f"read: {bundle.reading}",
+        needs_torch=False,
+        local=True,
+    )
+
+
 def load_bundle(spec: BackboneSpec) -> Bundle:
     """Find a bundle, check its graph, and read how it is used.
 
@@ -217,6 +243,7 @@ def load_bundle(spec: BackboneSpec) -> Bundle:
     content = path.read_bytes()
     facts = read_graph(content, path.name)
     beside = {name: files.beside(path, name) for name in facts.beside}
+    check_bytes(sum(one.stat().st_size for one in (path, *beside.values())), files.shown)
     is_single = PREPROCESSING in facts.properties
     config = {} if is_single else files.read_json(CONFIG) or {}
     reading = choose_reading(facts.outputs, config, spec.tokens)

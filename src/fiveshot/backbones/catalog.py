@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fiveshot.backbones.embedder import TORCH, load_embedder
-from fiveshot.backbones.spec import CURATED, EMBEDDED, PAPER_BACKBONE, BackboneSpec, describe_backbone
+from fiveshot.backbones.spec import CURATED, EMBEDDED, PAPER_BACKBONE, BackboneSpec, describe_backbone, is_bundle
 from fiveshot.extras import import_extra, is_installed, require_extra
 
 HUB, HUB_FILES = "timm", ("model.safetensors", "pytorch_model.bin")  # where the short list comes from
@@ -26,8 +26,8 @@ class BackboneChoice:
         Exact name.
     parameters : int
         Number of weights, without classifier.
-    gmacs : float
-        10⁹ multiply-accumulates for the features of one image.
+    gmacs : float, optional
+        10⁹ multiply-accumulates for the features of one image; None if that is not known.
     width : int
         Length of a feature vector.
     input_size : int
@@ -56,7 +56,7 @@ class BackboneChoice:
 
     name: str
     parameters: int
-    gmacs: float
+    gmacs: float | None
     width: int
     input_size: int
     download: int
@@ -164,6 +164,10 @@ def _choice(name: str) -> BackboneChoice:
         return KNOWN[name]
     if name in KNOWN:
         return replace(KNOWN[name], local=_is_local(name) if is_installed("huggingface_hub") else None)
+    if is_bundle(name):
+        from fiveshot.backbones.bundle import describe_bundle  # it builds on this module
+
+        return describe_bundle(name)
     require_extra(*TORCH)
     import torch
 

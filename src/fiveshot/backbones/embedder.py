@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fiveshot.backbones._function import Function, FunctionNetwork, missing_function
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import EMBEDDED, BackboneSpec, is_bundle
+from fiveshot.backbones.spec import EMBEDDED, FUNCTION, BackboneSpec, is_bundle
 from fiveshot.errors import InputError
 from fiveshot.extras import is_installed, require_extra
 
@@ -115,6 +116,53 @@ class Embedder:
     spec: BackboneSpec
     preprocessing: Preprocessing
     network: Network
+
+    @classmethod
+    def from_callable(
+        cls, function: Function, *, size: int, name: str, preprocessing: Preprocessing | None = None
+    ) -> Embedder:
+        """Return an embedder whose vectors a Python function computes.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a list of n square PIL images, and returns n vectors: an array (n, width) or a torch tensor. It
+            is called by one thread at a time.
+        size : int
+            Side of the images, in pixels: the center of the photo, scaled to it.
+        name : str
+            Stands for the function and its weights. Models and cached features made under one name belong
+            together, so change it when the function changes.
+        preprocessing : Preprocessing, optional
+            How photos become images of this size, if not by their center. Its ``mean`` and ``std`` are not used.
+
+        Returns
+        -------
+        Embedder
+            The embedder. Only Python programs that have the function can open models made with it.
+
+        Raises
+        ------
+        InputError
+            When the function does not return a vector for each image.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fiveshot.backbones import Embedder
+        >>> colors = Embedder.from_callable(
+        ...     lambda images: [np.asarray(image).mean((0, 1)) for image in images], size=64, name="colors"
+        ... )
+        >>> colors.name, colors.width
+        ('python:colors', 3)
+        """
+        prepared = preprocessing or Preprocessing(size=size, resize=size, name=name)
+        if prepared.size != size:
+            raise InputError(
+                f"the preprocessing gives {prepared.size} px images, not {size}", hint="give one size"
+            )
+        network = FunctionNetwork(function, name, prepared)
+        return cls(BackboneSpec(network.name, preprocessing=prepared, device="cpu"), prepared, network)
 
     @property
     def name(self) -> str:
@@ -259,6 +307,8 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     >>> embedder.name, embedder.width, embedder.runtime
     ('tiny_vit_5m_224.dist_in22k', 320, 'ONNX Runtime ... on cpu, float32')
     """
+    if spec.name.startswith(FUNCTION):
+        raise missing_function(spec.name)
     if is_bundle(spec.name):
         from fiveshot.backbones.bundle import bundle_embedder
 
@@ -282,7 +332,7 @@ def needs_torch(spec: BackboneSpec) -> bool:
     >>> needs_torch(BackboneSpec(device="cpu")), needs_torch(BackboneSpec(device="cpu", runtime="torch"))
     (False, True)
     """
-    if is_bundle(spec.name):
+    if is_bundle(spec.name) or spec.name.startswith(FUNCTION):
         return False
     return spec.name != EMBEDDED or spec.runtime == "torch" or choose_device(spec.device) != "cpu"
 

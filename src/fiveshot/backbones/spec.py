@@ -11,6 +11,7 @@ from typing import Any
 from fiveshot.backbones.preprocessing import Preprocessing, paper_preprocessing
 from fiveshot.errors import InputError, is_number, unknown_name
 from fiveshot.extras import import_extra
+from fiveshot.hub import HUB
 from fiveshot.storage import FilePath
 
 EMBEDDED = "tiny_vit_5m_224.dist_in22k"
@@ -35,7 +36,7 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 768
 """
 
-HUB = "hf://"  # before the name of a repository on the Hugging Face hub
+FUNCTION = "python:"  # before the name of a Python function that computes features: see Embedder.from_callable
 
 # All of these take adapters. Any other timm name works too.
 CURATED = {
@@ -121,8 +122,8 @@ def is_bundle(name: str) -> bool:
     >>> is_bundle("hf://onnx-community/dinov2-small"), is_bundle("nets/dinov2"), is_bundle(EMBEDDED)
     (True, True, False)
     """
-    is_path = "/" in name or os.sep in name or name.endswith(".onnx")
-    return is_path or (name != EMBEDDED and Path(name, "config.json").is_file())
+    is_place = name.startswith(HUB) or "/" in name or os.sep in name or name.endswith(".onnx")
+    return is_place or (name != EMBEDDED and Path(name, "config.json").is_file())
 
 
 @dataclass(frozen=True)

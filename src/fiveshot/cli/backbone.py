@@ -25,7 +25,9 @@ def backbones(
     names: Annotated[
         list[str] | None,
         Argument(
-            metavar="NAMES", help="Names of timm; a short list by default.", autocompletion=completion.backbones
+            metavar="NAMES",
+            help="Names of timm, or ONNX bundles; a short list by default.",
+            autocompletion=completion.backbones,
         ),
     ] = None,
     measure: Annotated[
@@ -59,9 +61,9 @@ def _table(found: Sequence[BackboneChoice], *, measured: bool) -> list[str]:
             "none" if one.download == 0 else f"{one.download / 1e6:,.0f} MB",
             weights,
             f"{one.parameters / 1e6:.1f} M",
-            f"{one.gmacs:.1f}",
+            "-" if one.gmacs is None else f"{one.gmacs:.1f}",
             one.license or "-",
-            "fiveshot[torch]" if one.needs_torch else "nothing",
+            _needs(one),
             one.note or "-",
         ]
         rows.append(row)
@@ -71,6 +73,15 @@ def _table(found: Sequence[BackboneChoice], *, measured: bool) -> list[str]:
             row.insert(-1, text)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _needs(one: BackboneChoice) -> str:
+    """Return what to install for a backbone."""
+    from fiveshot.backbones import is_bundle
+
+    if is_bundle(one.name):
+        return "fiveshot[onnx,hub]" if one.download else "fiveshot[onnx]"
+    return "fiveshot[torch]" if one.needs_torch else "nothing"
 
 
 @backbone.command("export")

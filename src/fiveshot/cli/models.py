@@ -172,17 +172,20 @@ def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
 def set_option(
     model: options.Model,
     name: Annotated[
-        Literal["false-rejection", "names"],
-        Argument(metavar="NAME", help="Setting to change: false-rejection or names."),
+        Literal["false-rejection", "names", "wrong-answers"],
+        Argument(metavar="NAME", help="Setting to change: false-rejection, names or wrong-answers."),
     ],
     value: Annotated[str, Argument(metavar="VALUE", help="Share, such as 2% or 0.02; for names on or off.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """Change the share of known photos that may be called unknown, or whether file names of photos are kept.
+    """Change a setting of a model.
 
-    'names off' also erases the names that were kept, which cannot be undone.
+    false-rejection is the share of known photos that may be called unknown, wrong-answers the share of answers
+    that may be wrong. 'names off' also erases the file names that were kept, which cannot be undone.
 
     Example: fiveshot set birds false-rejection 2%
+
+    Example: fiveshot set birds wrong-answers 10%
 
     Example: fiveshot set birds names off
     """
@@ -194,7 +197,13 @@ def set_option(
             erased = "no file names are kept, and those that were kept are erased"
             answer.say(f"{model}: {'file names are kept from now on' if kept else erased}")
             return
-        now = recognizer.set(false_rejection=_share(value))
+        share = _share(value)
+        if name == "wrong-answers":
+            recognizer.set(wrong_answers=share)
+            answer.result = {"name": name, "rate": share}
+            answer.say(f"{model}: at most {percent(share)} of the answers wrong; others are unsure")
+            return
+        now = recognizer.set(false_rejection=share)
         answer.result = {"name": name, **to_json(now)}
         answer.say(f"{model}: {percent(now.rate)} false rejections")
         answer.say(

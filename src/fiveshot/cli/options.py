@@ -24,7 +24,7 @@ Backbone = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        help="Network. See 'fiveshot backbones'.",
+        help="Network. See 'fiveshot backbones'. Or an ONNX bundle.",
         autocompletion=completion.backbones,
     ),
 ]
@@ -121,8 +121,8 @@ def chosen_views(*, quick: bool, careful: bool) -> int | None:
 
 # Text parameters that may hold a path: each may also hold something else, such as an address or a name.
 PATHS = frozenset(
-    {"adapter", "box", "ca", "certificate", "credentials", "features", "file", "ids", "images", "mqtt_credentials"}
-    | {"photo", "photos", "place"}
+    {"adapter", "backbone", "box", "ca", "certificate", "credentials", "features", "file", "ids", "images"}
+    | {"mqtt_credentials", "photo", "photos", "place"}
 )
 
 

@@ -75,8 +75,12 @@ def load_parquet(path: FilePath) -> FeatureSet:
         if not len(test):
             train, test = split_whole(rows.labels)
             provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
-        y = rows.labels
-        return FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance)
+        y, names = rows.labels, _names(rows.table)
+        known = FeatureSet(x[train], y[train], x[test], y[test], rows.class_names, provenance)
+        if names is None:
+            return known
+        train_names, test_names = (tuple(names[row] for row in part) for part in (train, test))
+        return replace(known, train_names=train_names, test_names=test_names)
     except InputError as error:
         raise InputError(f"{path}: {error.message}", hint=error.hint or "images need: fiveshot extract") from error
 
@@ -114,6 +118,13 @@ def save_parquet(features: FeatureSet, path: FilePath) -> None:
     )
     with atomic_path(Path(path)) as temporary:
         parquet.write_table(table, temporary)
+
+
+def _names(table: Any) -> list[str] | None:
+    """Return the names of the images in a file of ours: official lists of shots find images by them."""
+    if OWN_METADATA not in (table.schema.metadata or {}) or "name" not in table.schema.names:
+        return None
+    return [str(name) for name in table["name"].to_pylist()]
 
 
 def _provenance(path: Path, schema: Any) -> Provenance:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Self
 
 from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder
 from fiveshot.data import BadImage, Photo
@@ -84,8 +84,10 @@ class Recognizer:
         base: ClassInputs | FeatureSet | ImageDataset | None = None,
         backbone: str | None = None,
         weights: FilePath | None = None,
+        embedder: Embedder | None = None,
         head: str | None = None,
         adapter: FilePath | None = None,
+        tokens: str = "own",
         views: int | None = None,
         seed: int = 0,
         keep_photos: bool = False,
@@ -111,16 +113,22 @@ class Recognizer:
             a dataset. Statistics of the base are stored; its photos are not. Without a base, the first classes are
             learned from a few photos, like all later ones.
         backbone : str, optional
-            Name of the backbone; by default the embedded one.
+            Name of the backbone, the file or folder of an ONNX bundle, or ``hf://OWNER/NAME``; by default the
+            embedded one.
         weights : str or path, optional
             File with the weights of the backbone.
+        embedder : Embedder, optional
+            A loaded backbone, such as :meth:`Embedder.from_callable` makes, in place of a name. ``weights``,
+            ``adapter``, ``tokens``, ``views``, ``device`` and ``runtime`` are then its own.
         head : str, optional
             Name of the head; by default ``unbiased-lda``.
         adapter : str or path, optional
             File of an adapter, or the name of an embedded one.
+        tokens : {"own", "cls", "mean", "cls+mean"}
+            What is read from the backbone: see :class:`~fiveshot.backbones.Readout`.
         views : {1, 2, 4}, optional
             Number of views of a photo that are averaged, for learning and for predictions. More views are more
-            accurate and take proportionally longer. Two by default.
+            accurate and take proportionally longer. By default that of the backbone: two, or one for a bundle.
         seed : int
             Random seed.
         keep_photos : bool
@@ -166,27 +174,40 @@ class Recognizer:
         ('c-fecam', 320, ())
         """
         if exist_ok and is_model(path):
-            return cls.open(path, device=device, runtime=runtime)
+            return cls.open(path, device=device, runtime=runtime, embedder=embedder)
         options = Options(keep_photos, thumbnails, false_rejection, seed, names)
         spec = BackboneSpec(
             backbone or DEFAULT,
             weights=weights,
             adapter=adapter,
+            tokens=tokens,
             views=views,
             device=device,
             runtime=runtime,
             precision="float32",  # on every device, so that a model may move between machines
         )
-        embedder = make_model(
+        if embedder is not None:
+            if spec != BackboneSpec(precision="float32"):
+                raise InputError(
+                    "an embedder is given, and other values of a backbone", hint="leave the others out"
+                )
+            if embedder.network.precision != "float32":
+                raise InputError(
+                    f"a model needs features in float32, not {embedder.network.precision}",
+                    hint="load the embedder with precision='float32'",
+                )
+            spec = embedder.spec
+        made = make_model(
             path,
             spec,
             base=base,
             head=head,
             options=options,
             work=BaseWork(skip_bad, on_bad, progress),
+            embedder=embedder,
         )
         opened = cls.open(path, device=device, runtime=runtime)
-        opened._embedder = embedder
+        opened._embedder = made
         return opened
 
     @classmethod
@@ -198,6 +219,7 @@ class Recognizer:
         runtime: str = "auto",
         readonly: bool = False,
         weights: FilePath | None = None,
+        embedder: Embedder | None = None,
         timeout: float = TIMEOUT,
     ) -> Self:
         """Open a model. The backbone is loaded with the first photo.
@@ -211,7 +233,9 @@ class Recognizer:
         readonly : bool
             Whether to refuse every change.
         weights : str or path, optional
-            The present path of the backbone's file, if it was moved.
+            The present path of the backbone's file, or of its bundle, if it was moved.
+        embedder : Embedder, optional
+            The backbone itself, if it is a Python function: see :meth:`Embedder.from_callable`.
         timeout : float
             Seconds to wait for another writer.
 
@@ -240,7 +264,14 @@ class Recognizer:
         if (device, runtime) != ("auto", "auto"):
             embedding.check_place(device, runtime)
         model = LiveModel(Path(path), readonly=readonly, timeout=timeout)
-        return cls(model, device=device, runtime=runtime, weights=weights)
+        opened = cls(model, device=device, runtime=runtime, weights=weights)
+        if embedder is not None:
+            try:
+                opened._embedder = embedding.own_embedder(embedder, opened.snapshot.manifest.backbone)
+            except InputError:
+                opened.close()
+                raise
+        return opened
 
     @property
     def path(self) -> Path:
@@ -920,13 +951,13 @@ class Recognizer:
         with self.live.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
-    @overload
-    def set(self, *, false_rejection: float, names: bool | None = None) -> RejectedAt: ...
-
-    @overload
-    def set(self, *, names: bool) -> None: ...
-
-    def set(self, *, false_rejection: float | None = None, names: bool | None = None) -> RejectedAt | None:
+    def set(
+        self,
+        *,
+        false_rejection: float | None = None,
+        names: bool | None = None,
+        wrong_answers: float | None = None,
+    ) -> RejectedAt:
         """Change settings. Nothing is learned again, and ``undo`` reverts it, except ``names=False``.
 
         Parameters
@@ -936,16 +967,18 @@ class Recognizer:
         names : bool, optional
             Whether photos that are learned from now on keep the names of their files. False also erases all names
             that were kept, which cannot be undone.
+        wrong_answers : float, optional
+            Share of the answers about photos of known classes that may be wrong. Less probable answers are unsure.
 
         Returns
         -------
-        RejectedAt or None
-            The number of learned photos that are called unknown now; None if the rate was not given.
+        RejectedAt
+            The number of learned photos that are called unknown now.
 
         Raises
         ------
         InputError
-            If the rate is not a number between 0 and 1, or nothing is given.
+            If a rate is not a number between 0 and 1, or nothing is given.
         NotErasedError
             If the names are gone, but another process blocks the erasing of their traces.
 
@@ -960,8 +993,10 @@ class Recognizer:
         (0.02, 'set', 0.05)
         """
         with self.live.change() as change:
-            correction.set_options(change, false_rejection=false_rejection, names=names)
-        return None if false_rejection is None else self.snapshot.rejected_at(false_rejection)
+            correction.set_options(
+                change, false_rejection=false_rejection, names=names, wrong_answers=wrong_answers
+            )
+        return self.snapshot.rejected_at(self.snapshot.manifest.options.false_rejection)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.

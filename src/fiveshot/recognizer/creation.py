@@ -64,14 +64,15 @@ def make_model(
     head: str | None,
     options: Options,
     work: BaseWork,
+    embedder: Embedder | None = None,
 ) -> Embedder:
-    """Write a new model and return its backbone."""
+    """Write a new model and return its backbone: the one that is given, or that of the specification."""
     head = head or DEFAULT_HEAD
     check_new_model(path, head)
     known, images = _base_given(base)
     if images is not None and spec.adapter is not None and not len(images.test):
         images = with_unseen(images, spec.adapter)
-    embedder = load_embedder(spec)
+    embedder = embedder or load_embedder(spec)
     adapted = embedder.network.adapter_hash is not None
     session = BaseSession(head_record(head))
     if known is not None:

@@ -82,6 +82,7 @@ def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -
         thumbnails=manifest.options.thumbnails,
         names=manifest.options.names,
         false_rejection=manifest.options.false_rejection,
+        wrong_answers=manifest.options.wrong_answers,
         rejection=thresholds_note(contents),
         bytes_on_disk=sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
         bytes_per_class=taken // len(own) if own else 0,

@@ -248,7 +248,7 @@ def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
         rows.append(Row((variant.label, *cells)))
     if differences:
         note = f"Not shown: the figures of {published.source}, which were not measured as these were. "
-        notes = (note + "; ".join(differences) + ".",)
+        notes = [note + "; ".join(differences) + "."]
     else:
         block = ", ".join(part for part in (published.source, published.backbone) if part)
         for method, known in published.accuracy.items():
@@ -257,10 +257,10 @@ def against_table(experiment: Experiment, published: PublishedFigures) -> Table:
         rows += [Row((method, *_overall_cells(known, last)), block) for method, known in published.overall.items()]
         ours = experiment.provenance.get("backbone", "an unknown backbone")
         theirs = published.backbone or "a backbone that the file does not say"
-        notes: tuple[str, ...] = (f"Same classes, images and shots; features of {ours} here, of {theirs} there.",)
-        notes += (f"The figures of {published.source}: {published.origin}.",) if published.origin else ()
+        notes = [f"Same classes, images and shots; features of {ours} here, of {theirs} there."]
+        notes += [f"The figures of {published.source}: {published.origin}."] if published.origin else []
     title = f"{experiment.protocol.name}: accuracy in % after each session, against {published.source}"
-    return Table(title, tuple(columns), tuple(rows), notes)
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
 def _overall_cells(known: OverallFigures, last: int) -> tuple[Cell, ...]:

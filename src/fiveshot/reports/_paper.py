@@ -21,13 +21,12 @@ from fiveshot.benchmark import (
 from fiveshot.core.scorers import Flavor
 from fiveshot.data import dataset_spec
 from fiveshot.reports._bench import ablation_table, described
+from fiveshot.reports._claims import claims_table, paper_claims
 from fiveshot.reports._formats import write_table
 from fiveshot.reports._paper_tables import (
     Measured,
     beta_table,
-    claims_table,
     main_table,
-    paper_claims,
     parts_table,
     write_configuration,
 )
@@ -36,6 +35,7 @@ from fiveshot.reports.paper_plan import (
     ABLATION_PROTOCOL,
     ABLATIONS,
     PREFIX,
+    SETTINGS,
     SUBSTITUTED,
     MissingFeatures,
     Procedure,
@@ -187,7 +187,13 @@ def make_paper(
 def _summary(found: Mapping[str, Sequence[Measured]], seeds: int) -> Table:
     """Return which of the paper's claims hold on the available features."""
     main = [measured for name in MAIN_TABLES for measured in found[name]]
-    table = claims_table(paper_claims(main, found["figure2"]), seeds)
+    ablations = [measured for name in ONE_SETTING for measured in found[name]]
+    there = {measured.protocol.name for measured in main}
+    untested = [name for table in MAIN_TABLES for name in SETTINGS[table] if name not in there]
+    if any(measured.protocol.name != ABLATION_PROTOCOL for measured in (*ablations, *found["figure2"])):
+        untested.append(f"tables 5 and 6 and figure 2, {ABLATION_PROTOCOL}")
+    claims = paper_claims(main, ablations, found["figure2"], untested)
+    table = claims_table(claims, main, seeds)
     how = dict.fromkeys(note for measured in main for note in procedure_notes(measured.setting))
     return replace(table, notes=(*how, *table.notes))
 

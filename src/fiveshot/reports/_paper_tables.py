@@ -1,18 +1,14 @@
-"""The paper's tables with its results next to ours, the claims that hold, and the configuration."""
+"""The paper's tables with its results next to ours, and the configuration."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fiveshot.benchmark import (
     PROTOCOLS,
@@ -21,10 +17,8 @@ from fiveshot.benchmark import (
     Protocol,
     RunRecord,
     Summary,
-    compare_runs,
     features_fingerprint,
     installed_versions,
-    mean_hm,
     open_features,
     paper_methods,
     paper_result,
@@ -33,7 +27,6 @@ from fiveshot.benchmark import (
 from fiveshot.core.scorers import RECIPES
 from fiveshot.data import dataset_spec
 from fiveshot.features import FeatureSet
-from fiveshot.metrics import RESAMPLES, mean_interval, mean_std, resampled_interval
 from fiveshot.reports._bench import (
     PAPER_BLOCK,
     alpha_notes,
@@ -43,17 +36,13 @@ from fiveshot.reports._bench import (
     seed_words,
     version_notes,
 )
-from fiveshot.reports._comparison import LEADING
 from fiveshot.reports._formats import write_text
-from fiveshot.reports._paper_figures import SimilarityPoints, similarity_points
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Variant, method_label
 from fiveshot.reports.paper_plan import ABLATION_PROTOCOL, SETTINGS, MissingFeatures, Procedure, Setting
 
 MEASURES = ("A_HM", "A_last", "A_inc")
 Records = Mapping[str, RunRecord]  # by the folder of their job
-PAIRS = {"teen": "ncm", "c-fecam": "fecam", "c-ranpac": "ranpac"}  # each calibrated method, and what it calibrates
-BEST = "c-ranpac"
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,73 +186,6 @@ def _backbone_notes(measured: Measured) -> tuple[str, ...]:
     return backbone_notes(measured.features.provenance.as_dict(), paper=True)
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One claim of the paper in one setting: our result, and the paper's.
-
-    It is about the sign of ``value``: ``below`` zero, or else above it.
-    """
-
-    name: str
-    setting: str
-    value: float
-    low: float | None
-    high: float | None
-    paper: float | None
-    below: bool = False
-    percent: bool = True
-
-    @property
-    def verdict(self) -> str:
-        """Whether it holds: the interval must lie on the claimed side of zero.
-
-        >>> [Claim("gain", "birds", 0.02, low, 0.05, None).verdict for low in (0.01, -0.01)]
-        ['holds', 'not decided']
-        """
-        if self.low is None or self.high is None:
-            return "not decided"
-        low, high = (-self.high, -self.low) if self.below else (self.low, self.high)
-        return "holds" if low > 0 else "does not hold" if high < 0 else "not decided"
-
-
-def paper_claims(measured: Sequence[Measured], similarities: Sequence[Measured]) -> list[Claim]:
-    """Return the paper's claims for the settings with features."""
-    found = [claim for one in measured for claim in _claims_of(one)]
-    for one in similarities:
-        points = similarity_points(one.protocol, one.features)
-        name = "near classes have similar covariances: r with distance"
-        ends = _correlation_interval(points)
-        where = f"figure 2, {one.protocol.name}"
-        found.append(Claim(name, where, points.correlation, *ends, None, below=True, percent=False))
-    return found
-
-
-def claims_table(claims: Sequence[Claim], draws: int) -> Table:
-    """Return the one-page summary: a row for each claim, with its interval and whether it holds."""
-    rows = []
-    for claim in claims:
-        scale, digits = (100, 1) if claim.percent else (1, 2)
-        value, *rest = (
-            "" if x is None else f"{scale * x:+.{digits}f}"
-            for x in (claim.value, claim.low, claim.high, claim.paper)
-        )
-        interval = f"[{rest[0]}, {rest[1]}]" if rest[0] else ""
-        rows.append(Row((claim.name, value, interval, rest[2], claim.verdict), claim.setting))
-    columns = tuple(map(Column, ("claim", "here", "interval", "paper", "verdict")))
-    held = sum(claim.verdict == "holds" for claim in claims)
-    against = sum(claim.verdict == "does not hold" for claim in claims)
-    over = "resampled test images (one draw of the shots)"
-    if draws > 1:
-        over = f"{draws} draws of the shots, Student's t"
-    notes = (
-        f"{held} of {len(claims)} hold, {against} do not, {len(claims) - held - against} not decided.",
-        "Gains are differences in mean A_HM, in points; the paper's are over the sessions that it prints.",
-        f"95 % intervals over {over}; those of correlations over resampled classes.",
-        "A claim holds where its interval lies on the claimed side of zero.",
-    )
-    return Table("What the paper claims, on these features", columns, tuple(rows), notes)
-
-
 def write_configuration(
     folder: Path,
     plans: Mapping[str, Sequence[Setting]],
@@ -295,63 +217,3 @@ def write_configuration(
         "missing": list(map(str, missing)),
     }
     return write_text(folder / "configuration.json", json.dumps(about, indent=1, default=str))
-
-
-def _claims_of(measured: Measured) -> Iterator[Claim]:
-    """Yield the claims about methods in one setting."""
-    name = measured.protocol.name
-    runs = {variant.summary.method: variant.records for variant in measured.variants}
-    theirs = {method: paper_result(name, method) for method in runs} if measured.protocol.is_papers else {}
-    means = {method: float(np.mean(result.a_hm)) for method, result in theirs.items()}
-    others = [method for method in runs if method != BEST]
-    second = max(others, key=lambda method: np.mean([mean_hm(run.metrics) for run in runs[method]]))
-    found = compare_runs(runs[BEST], runs[second]).differences[LEADING]
-    gap = means[BEST] - max(means[method] for method in others) if means else None
-    title = f"{method_label(BEST)} leads; here before {method_label(second)}"
-    yield Claim(title, name, found.mean, found.low, found.high, gap)
-    if theirs:
-        order = np.array([theirs[method].a_last for method in runs])
-        mean, low, high = _order_agreement(list(runs.values()), order)
-        title = "the order of methods in A_last: Kendall's τ with the paper's"
-        most = float(kendall(order[:, None], order)[0])  # below 1, where the paper has ties
-        yield Claim(title, name, mean, low, high, most, percent=False)
-    for calibrated, plain in PAIRS.items():
-        found = compare_runs(runs[calibrated], runs[plain]).differences[LEADING]
-        gain = means[calibrated] - means[plain] if means else None
-        title = f"calibration gains: {method_label(calibrated)} less {method_label(plain)}"
-        yield Claim(title, name, found.mean, found.low, found.high, gain)
-
-
-def _order_agreement(
-    runs: Sequence[Sequence[RunRecord]], order: NDArray[np.float64]
-) -> tuple[float, float, float]:
-    """Return Kendall's τ of our A_last with the paper's, with its interval over draws, or images of one draw."""
-    by_draw = np.array([[record.metrics.a_last for record in own] for own in runs])  # (methods, draws)
-    spread = mean_std(kendall(by_draw, order))
-    ends = mean_interval(spread)
-    if ends is None:
-        resampled = np.stack([own[0].resampled["a_last"] for own in runs])
-        ends = resampled_interval(kendall(resampled, order))
-    return spread.mean, *ends
-
-
-def kendall(values: NDArray[np.float64], order: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Kendall's τ-a of each column of values with an order; equal values count nothing.
-
-    >>> kendall(np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]]), np.array([0.1, 0.2, 0.3]))
-    array([ 1., -1.])
-    """
-    pairs = list(combinations(range(len(order)), 2))
-    signs = [np.sign(values[i] - values[j]) * np.sign(order[i] - order[j]) for i, j in pairs]
-    return np.asarray(np.mean(signs, axis=0), dtype=np.float64)
-
-
-def _correlation_interval(points: SimilarityPoints) -> tuple[float, float]:
-    """Return the interval of a correlation over resampled new and base classes."""
-    rng = np.random.default_rng(0)
-    new, base = points.distance.shape
-    found = []
-    for _ in range(RESAMPLES):
-        chosen = np.ix_(rng.integers(new, size=new), rng.integers(base, size=base))
-        found.append(np.corrcoef(points.distance[chosen].ravel(), points.similarity[chosen].ravel())[0, 1])
-    return resampled_interval(found)

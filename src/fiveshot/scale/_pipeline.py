@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import BackboneSpec, Preprocessing, fingerprint_of, load_embedder
+from fiveshot.backbones import BackboneSpec, Preprocessing, fingerprint_of, is_bundle, load_embedder
 from fiveshot.core.labels import Labels
 from fiveshot.data import BadImage, BytesSource, Photo
 from fiveshot.errors import FiveshotError, InputError, unknown_name
@@ -114,6 +114,8 @@ def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:
     >>> placed(BackboneSpec(), gpus=False).device, placed(BackboneSpec(), gpus=True).device
     ('cpu', 'cuda')
     """
+    if is_bundle(spec.name):  # on CPUs; every node uses the same place or revision
+        return load_embedder(spec).spec
     if spec.device.startswith("cuda") and not gpus:
         raise InputError("the cluster has no GPU", hint="leave --device out, or choose cpu", code="no_gpu")
     device = ("cuda" if gpus else "cpu") if spec.device == "auto" else spec.device.partition(":")[0]

@@ -136,7 +136,7 @@ class Engine:
         snapshot = self.recognizer.snapshot
         if self._serving is None or snapshot is not self._serving.snapshot:
             embedder = self.recognizer.embedder
-            snapshot.head, snapshot.rejection  # noqa: B018  # derived here, not while a request waits
+            snapshot.head, snapshot.rejection, snapshot.sure  # noqa: B018  # derived here, not while a request waits
             self._serving = Serving(snapshot, embedder)
         self.metrics.state.set(snapshot.state)
         self.metrics.classes.set(len(snapshot.memory.labels))
@@ -345,11 +345,11 @@ class Engine:
 
         return await self._change(change)
 
-    async def set_rejection(self, rate: float) -> RejectionReply:
-        """Change the rate of false rejections."""
+    async def set_rate(self, *, false_rejection: float | None, wrong_answers: float | None) -> RejectionReply:
+        """Change the rate of false rejections, or of wrong answers."""
 
         def change() -> RejectionReply:
-            now = self.recognizer.set(false_rejection=rate)
+            now = self.recognizer.set(false_rejection=false_rejection, wrong_answers=wrong_answers)
             return RejectionReply(**vars(now), state=self.recognizer.snapshot.state)
 
         return await self._change(change)

@@ -267,8 +267,10 @@ async def rejection(
 
 @photo_routes.patch("/model", **documented("recognize", 415, example="rejection"))
 async def change_model(service: TheService, wanted: ModelChange) -> RejectionReply:
-    """Change the rate of false rejections. Nothing is learned again, and this can be undone."""
-    return await service.engine.set_rejection(wanted.false_rejection)
+    """Change the rate of false rejections or of wrong answers. Nothing is learned again; this can be undone."""
+    return await service.engine.set_rate(
+        false_rejection=wanted.false_rejection, wrong_answers=wanted.wrong_answers
+    )
 
 
 @status_routes.get("/v1/health", **documented("service", example="status"))
@@ -299,6 +301,7 @@ async def model(service: TheService) -> ModelReply:
         backbone=snapshot.manifest.backbone.name,
         rejection=snapshot.rejection.note,
         false_rejection=options.false_rejection,
+        wrong_answers=options.wrong_answers,
         negatives=0 if negatives is None else len(negatives.photos.ids),
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,

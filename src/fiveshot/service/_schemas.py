@@ -143,10 +143,21 @@ class Move(RequestBody):
 
 
 class ModelChange(RequestBody):
-    """A new setting of the model."""
+    """One new setting of the model."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"false_rejection": 0.02}})
-    false_rejection: float = Field(gt=0, lt=1, description="Share of known photos that may be called unknown.")
+    false_rejection: float | None = Field(
+        None, gt=0, lt=1, description="Share of known photos that may be called unknown."
+    )
+    wrong_answers: float | None = Field(
+        None, gt=0, lt=1, description="Share of answers that may be wrong; less probable ones are unsure."
+    )
+
+    @model_validator(mode="after")
+    def _one_setting(self) -> Self:
+        if (self.false_rejection is None) == (self.wrong_answers is None):
+            raise ValueError("give either false_rejection or wrong_answers")
+        return self
 
 
 class ModelReply(BaseModel):
@@ -157,6 +168,7 @@ class ModelReply(BaseModel):
     backbone: str
     rejection: str = Field(description="What 'unknown' is based on, or why no photo is called unknown yet.")
     false_rejection: float = Field(description="Share of known photos that may be called unknown.")
+    wrong_answers: float = Field(description="Share of answers that may be wrong; less probable ones are unsure.")
     negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool

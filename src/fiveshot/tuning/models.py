@@ -90,7 +90,13 @@ def create_tuned(
     check_new_model(path, options.get("head"))  # check everything before the tuning
     images = with_held_back(base_images(base), seed=seed)
     spec = BackboneSpec(
-        backbone or DEFAULT, weights=weights, views=views, device=device, runtime=runtime, precision="float32"
+        backbone or DEFAULT,
+        weights=weights,
+        tokens=options.get("tokens", "own"),
+        views=views,
+        device=device,
+        runtime=runtime,
+        precision="float32",
     )
     with tempfile.TemporaryDirectory() as folder:
         adapter = Path(folder) / "adapter.safetensors"

@@ -70,6 +70,8 @@ class ModelInfo:
         How many views of a photo are averaged.
     keep_photos, thumbnails, names, false_rejection
         What was chosen when the model was made: see :meth:`Recognizer.create`.
+    wrong_answers : float
+        Share of the answers that may be wrong: see :meth:`Recognizer.set`.
     rejection : str
         What the thresholds of rejection are based on, or why there are none.
     bytes_on_disk : int
@@ -106,6 +108,7 @@ class ModelInfo:
     thumbnails: bool
     names: bool
     false_rejection: float
+    wrong_answers: float
     rejection: str
     bytes_on_disk: int
     bytes_per_class: int

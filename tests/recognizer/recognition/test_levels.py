@@ -92,7 +92,7 @@ def test_the_answer_is_the_group_where_no_class_is_sure(owls: Recognizer) -> Non
         assert of_group == pytest.approx(
             sum(each.probability for each in one.candidates if each.label.startswith("owl/"))
         )
-        sure = of_class >= 0.8
+        sure = of_class >= owls.snapshot.sure
         assert (one.label, one.probability) == ((name, of_class) if sure else (group, of_group))
     assert [(one.label, one.answer, one.levels[0].label) for one in found[20:]] == [("wren", "class", "wren")] * 5
 

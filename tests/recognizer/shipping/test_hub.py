@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from hashlib import sha256
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-from local_server import Quiet, listening
+from hub_stand_in import TOKEN, serving_hub
 from models import held, photos, picture
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
@@ -30,119 +27,11 @@ yaml = pytest.importorskip("yaml", reason="the extra 'hub' is not installed")
 
 # The hub's client uploads with a call of its HTTP library that the latter deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-TOKEN = "hf_of_the_owner"
-COMMIT = "c" * 40
-
-
-class _Hub(Quiet, BaseHTTPRequestHandler):
-    """Repositories in memory: made, filled by commits with and without LFS, and read again."""
-
-    protocol_version = "HTTP/1.1"
-    repositories: ClassVar[dict[str, dict[str, bytes]]]
-    objects: ClassVar[dict[str, bytes]]
-    asked: ClassVar[list[str]]
-
-    def do_POST(self) -> None:
-        path, body = self._begin()
-        if path == "/api/validate-yaml":
-            text = json.loads(body)["content"]
-            yaml.safe_load(text.split("---")[1])
-            return self._say({"errors": [], "warnings": []})
-        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return self._say({"error": "Invalid credentials"}, 401)
-        if path == "/api/repos/create":
-            said = json.loads(body)
-            name = f"{said.get('organization') or 'me'}/{said['name']}"
-            if name in self.repositories:
-                return self._say({"error": "You already created it", "url": f"{self._address}/{name}"}, 409)
-            self.repositories[name] = {
-                ".private": b"yes" if said.get("private") or said.get("visibility") == "private" else b"no"
-            }
-            return self._say({"url": f"{self._address}/{name}"})
-        if path.endswith("/preupload/main"):
-            modes = [
-                {"path": one["path"], "uploadMode": "regular" if one["path"].endswith(".md") else "lfs",
-                 "shouldIgnore": False, "oid": None}
-                for one in json.loads(body)["files"]
-            ]  # fmt: skip
-            return self._say({"files": modes})
-        if path.endswith(".git/info/lfs/objects/batch"):
-            wanted = json.loads(body)["objects"]
-            actions = [
-                {
-                    **one,
-                    "authenticated": True,
-                    "actions": {"upload": {"href": f"{self._address}/lfs/{one['oid']}"}},
-                }
-                for one in wanted
-            ]
-            return self._say({"transfer": "basic", "objects": actions})
-        name = path.removeprefix("/api/models/").removesuffix("/commit/main")
-        for line in body.decode().splitlines():
-            said = json.loads(line)
-            if said["key"] == "file":
-                content = base64.b64decode(said["value"]["content"])
-                self.repositories[name][said["value"]["path"]] = content
-            elif said["key"] == "lfsFile":
-                self.repositories[name][said["value"]["path"]] = self.objects[said["value"]["oid"]]
-        return self._say(
-            {"commitOid": COMMIT, "commitUrl": f"{self._address}/{name}/commit/{COMMIT}", "success": True}
-        )
-
-    def do_PUT(self) -> None:
-        path, body = self._begin()
-        number = path.removeprefix("/lfs/")
-        assert sha256(body).hexdigest() == number
-        self.objects[number] = body
-        self._say({})
-
-    def do_HEAD(self) -> None:
-        self._file()
-
-    def do_GET(self) -> None:
-        self._file()
-
-    def _file(self) -> None:
-        path, _ = self._begin()
-        name, _, file = path.strip("/").partition("/resolve/main/")
-        files = self.repositories.get(name)
-        if files is None or file not in files:
-            code = "RepoNotFound" if files is None else "EntryNotFound"
-            return self._say({"error": code}, 401 if files is None else 404, {"X-Error-Code": code})
-        content = files[file]
-        return self._say(content, 200, {"ETag": f'"{sha256(content).hexdigest()}"', "X-Repo-Commit": COMMIT})
-
-    @property
-    def _address(self) -> str:
-        return f"http://{self.headers['Host']}"
-
-    def _begin(self) -> tuple[str, bytes]:
-        path = self.path.partition("?")[0]
-        self.asked.append(f"{self.command} {path}")
-        return path, self.rfile.read(int(self.headers.get("Content-Length", 0)))
-
-    def _say(self, said: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        body = said if isinstance(said, bytes) else json.dumps(said).encode()
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    handler = type("Hub", (_Hub,), {"repositories": {}, "objects": {}, "asked": []})
-    with listening(handler) as address:
-        handler.url = f"http://{address}"
-        monkeypatch.setattr(constants, "ENDPOINT", handler.url)
-        template = handler.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # plain HTTP
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    with serving_hub(monkeypatch, tmp_path) as handler:
         yield handler
 
 

@@ -22,12 +22,15 @@ torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed"
 timm = pytest.importorskip("timm", reason="the extra 'torch' is not installed")
 onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 
+from tiny_vit import TINY
+
 from fiveshot.backbones import (
     Backbone,
     BackboneSpec,
     Embedder,
     Preprocessing,
     Readout,
+    export_backbone,
     load_embedder,
     torch_embedder,
 )
@@ -294,6 +297,40 @@ def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) ->
     write_onnx(embedder, head, tmp_path / "model.onnx", all_views=True)
     probabilities, _, _ = answered(tmp_path / "model.onnx", embedder.preprocessing.normalize(pixels[4:]))
     assert np.abs(probabilities - head.probabilities(vectors[4:])).max() < TOLERANCE
+
+
+def test_a_model_of_an_onnx_bundle_is_written(images: Pixels, tiny_file: Path, tmp_path: Path) -> None:
+    export_backbone(BackboneSpec(TINY, weights=tiny_file), tmp_path / "tiny.onnx")
+    embedder = load_embedder(BackboneSpec(str(tmp_path / "tiny.onnx")))
+    vectors = embedder.features(images)
+    head = trained("unbiased-lda", vectors)
+    write_onnx(embedder, head, tmp_path / "model.onnx", all_views=True)
+    probabilities, _, _ = answered(tmp_path / "model.onnx", embedder.preprocessing.normalize(images[:9]))
+    assert np.abs(probabilities - head.probabilities(vectors[:9])).max() < TOLERANCE
+    write_onnx(embedder, head, tmp_path / "model.onnx")
+    single = replace(embedder, preprocessing=replace(embedder.preprocessing, views=1)).features(images[:9, :1])
+    probabilities, _, _ = answered(tmp_path / "model.onnx", images[:9, 0] / 255)
+    assert np.abs(probabilities - head.probabilities(single)).max() < TOLERANCE
+
+
+def test_graphs_of_older_versions_are_converted(tmp_path: Path) -> None:
+    node = onnx.helper.make_node("ReduceMean", ["images"], ["features"], axes=[2, 3], keepdims=0)
+    floats = onnx.TensorProto.FLOAT
+    taken = onnx.helper.make_tensor_value_info("images", floats, ["n", 3, 160, 160])
+    given = onnx.helper.make_tensor_value_info("features", floats, ["n", 3])
+    graph = onnx.helper.make_graph([node], "colors", [taken], [given])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    prepared = Preprocessing(size=160, resize=160)
+    onnx.helper.set_model_props(model, {"fiveshot.preprocessing": json.dumps(prepared.to_json())})
+    onnx.save(model, tmp_path / "colors.onnx")
+    embedder = load_embedder(BackboneSpec(str(tmp_path / "colors.onnx")))
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 1, 3, 1, 1), np.uint8).repeat(160, 3).repeat(160, 4)
+    vectors = embedder.features(pixels)
+    np.testing.assert_allclose(vectors, pixels[:, 0, :, 0, 0] / 127.5 - 1, atol=1e-4)
+    head = make_scorer("ncm").learn(vectors, ["owl", "wren", "kite"] * 4)
+    write_onnx(embedder, head, tmp_path / "model.onnx")
+    probabilities, _, _ = answered(tmp_path / "model.onnx", pixels[:, 0] / 255)
+    assert np.abs(probabilities - head.probabilities(vectors)).max() < TOLERANCE
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "ship.md"

@@ -93,12 +93,17 @@ def open_backbone(
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
             raise StorageError(f"{adapter} is missing or damaged", hint="restore the model from a copy")
         spec = spec.replace(adapter=adapter)
-    if spec.weights is not None and not Path(spec.weights).is_file():
+    if spec.weights is not None and not Path(spec.weights).exists():  # a file, or the folder of a bundle
         raise StorageError(
             f"the weights of {record.name} are not at {spec.weights}",
-            hint="give their file with weights=FILE (--weights FILE)",
+            hint="give their place with weights=FILE (--weights FILE)",
         )
     embedder = load_embedder(spec)
+    return own_embedder(embedder, record)
+
+
+def own_embedder(embedder: Embedder, record: BackboneRecord) -> Embedder:
+    """Return an embedder that was given for a model; refuse one that does not make the model's features."""
     if embedder.fingerprint != record.fingerprint:
         raise different_backbone(embedder, record)
     return embedder

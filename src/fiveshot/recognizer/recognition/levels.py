@@ -22,7 +22,6 @@ from fiveshot.storage import FilePath
 from fiveshot.values import Candidate
 
 SLASH = "/"
-SURE = 0.8  # probability from which on an answer is sure, unless the caller says another
 TAXONOMY_COLUMNS = ["name", "parent"]  # of a taxonomy file
 
 
@@ -130,20 +129,17 @@ def check_sure(sure: float | None) -> None:
         raise InputError(f"sure={sure!r} is not a probability", hint="give one such as 0.8")
 
 
-def surest(chain: Sequence[Candidate], sure: float | None) -> Candidate | None:
-    """Return the narrowest level that is sure; where none is, the widest, or None where ``sure`` was asked for.
+def surest(chain: Sequence[Candidate], sure: float) -> Candidate | None:
+    """Return the narrowest level that is sure, or None.
 
     The only class of a model has no probability, and is always the answer.
 
-    >>> owl, barn_owl, wren = Candidate("owl", 0.9), Candidate("owl/barn owl", 0.5), Candidate("wren", 0.4)
-    >>> surest([owl, barn_owl], None).label, surest([wren], None).label, surest([wren], 0.9)
+    >>> owl, barn_owl, wren = Candidate("owl", 0.9), Candidate("owl/barn owl", 0.5), Candidate("wren", None)
+    >>> surest([owl, barn_owl], 0.8).label, surest([wren], 0.9).label, surest([owl, barn_owl], 0.95)
     ('owl', 'wren', None)
     """
-    least = SURE if sure is None else sure
-    enough = [level for level in chain if level.probability is None or level.probability >= least]
-    if enough:
-        return enough[-1]
-    return chain[0] if sure is None else None
+    enough = [level for level in chain if level.probability is None or level.probability >= sure]
+    return enough[-1] if enough else None
 
 
 def is_within(name: str, group: str) -> bool:

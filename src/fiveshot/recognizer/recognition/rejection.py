@@ -19,9 +19,11 @@ from fiveshot.core.draws import hold_back
 from fiveshot.core.labels import Label, as_labels, python_labels
 from fiveshot.errors import InputError, counted
 from fiveshot.recognizer.recognition._held_out import fold_numbers, without_fold
+from fiveshot.recognizer.recognition.sureness import Table, chains_of, is_table, sure_threshold
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos
 from fiveshot.recognizer.store.manifest import Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats
+from fiveshot.values import Candidate
 
 if TYPE_CHECKING:
     from fiveshot.core.scorers import Answer, Scorer
@@ -43,6 +45,9 @@ CHANCE, LEAST_CHANCE = 0.3, 0.1
 # for that. What is longer or shorter than the strangers by more than a tenth counts alike: it has another reason.
 LENGTH, MOST_LONGER = 2.0, 0.1
 NO_CLASS = "nothing can be called unknown yet: no class is known"
+SURE_RATES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of wrong answers
+SURE_SHOTS = 5  # of the base classes that play those learned later when answers are called sure
+LATER = 0.8  # so much of a rate of wrong answers the base may use up: classes learned later cause more of them
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
 
 
@@ -51,8 +56,9 @@ class Rejection:
     """Thresholds on familiarity for classes of some numbers of photos; between them, linear in log n.
 
     Without thresholds nothing can be called unknown; ``note`` says on what they rest, or why there are none.
-    ``table`` has the thresholds at other rates. ``standing`` is the threshold for classes learned after the base
-    where photos of none of the classes count: on how a photo stands beside these, see ``Strangers``.
+    ``table`` has the thresholds at other rates, and ``sure`` the probabilities from which an answer is sure, by
+    the rate of wrong answers. ``standing`` is the threshold for classes learned after the base where photos of
+    none of the classes count: on how a photo stands beside these, see ``Strangers``.
 
     >>> rejection = Rejection(0.05, counts=(1, 100), thresholds=(-4.0, -2.0), note="an example")
     >>> rejection.threshold(10), rejection.threshold(1000)
@@ -64,11 +70,14 @@ class Rejection:
     thresholds: tuple[float, ...] = ()
     note: str = ""
     table: tuple[tuple[float, tuple[float, ...]], ...] = ()  # rate and thresholds, the rates rising
+    sure: Table = ()
     standing: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be interpolated."""
         check_rate(self.false_rejection)
+        if not is_table(self.sure):
+            raise InputError(f"the rates of {self.sure} must rise, and all of it must lie between 0 and 1")
         for rate, thresholds in self.table:
             check_rate(rate)
             if len(thresholds) != len(self.counts) or not all(map(math.isfinite, thresholds)):
@@ -131,6 +140,7 @@ class Rejection:
                 tuple(float(threshold) for threshold in values["thresholds"]),
                 str(values["note"]),
                 tuple((float(rate), tuple(map(float, each))) for rate, each in values["table"]),
+                tuple((float(rate), float(least)) for rate, least in values["sure"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"these are not the thresholds of a rejection ({error!r})") from error
@@ -207,7 +217,8 @@ def fit_rejection(
     rates = sorted({false_rejection, *(rate for rate in RATES if photos_needed(rate) <= len(familiar))})
     table = tuple((rate, _thresholds(familiar, few.values(), rate)) for rate in rates)
     note = f"set on {held_out} held-out photos of {len(classes)} base classes"
-    return Rejection(false_rejection, counts, dict(table)[false_rejection], note, table)
+    sure = _sure_table(head, base, classes, seed=seed, unseen=unseen)
+    return Rejection(false_rejection, counts, dict(table)[false_rejection], note, table, sure)
 
 
 def _thresholds(
@@ -216,6 +227,11 @@ def _thresholds(
     """Return the thresholds of few-shot classes and of many-shot ones, at one rate."""
     many = quantile_threshold(familiar, rate)
     return (*(_few_shot_threshold(each, is_new, many, rate) for each, is_new in few), many)
+
+
+def sure_of_base(manifest: Manifest) -> Table:
+    """Return the probabilities from which an answer is sure, as far as the base gave them."""
+    return Rejection.from_dict(manifest.rejection).sure if manifest.rejection else ()
 
 
 def base_thresholds(manifest: Manifest) -> Rejection | None:
@@ -272,6 +288,8 @@ class LeftOut:
     counts: NDArray[np.int64]  # (n,): photos of the class of each learned one
     familiar: Values  # (n,)
     strange: Values  # (m,)
+    chances: NDArray[Any]  # (n, n_classes): the probability of each class for the learned ones
+    truth: tuple[str, ...]  # (n,): their classes
     standing: Values | None = None  # (n,), beside the photos of none of the classes;
     strange_standing: Values | None = None  # (m,); None where these do not help
 
@@ -297,15 +315,19 @@ def leave_out(head: Scorer, memory: Memory, photos: KnownPhotos, negatives: Floa
     negatives = some_strangers(negatives)
     found = [_left_out(head, memory, photos, rows, turn, negatives) for turn in turns]
     none = (np.empty(0),) * 3
-    counts, familiar, standing = (np.concatenate(column) for column in zip(none, *found, strict=True))
-    plain = LeftOut(counts.astype(np.int64), familiar, np.empty(0))
+    counts, familiar, standing = (
+        np.concatenate(column) for column in zip(none, *(one[:3] for one in found), strict=True)
+    )
+    chances = np.concatenate([np.empty((0, len(memory.labels))), *(one[3] for one in found)])
+    truth = tuple(str(label) for turn in turns for label in _labels_of(turn, rows))
+    plain = LeftOut(counts.astype(np.int64), familiar, np.empty(0), chances, truth)
     if not len(negatives) or not len(familiar):
         return plain
     strange = np.asarray(head.familiarity(negatives), dtype=np.float64)
     strange_standing = _standing_of_strangers(head, negatives)
     if len(negatives) > 1 and _separation(standing, strange_standing) < _separation(familiar, strange) - CLEARLY:
         return replace(plain, strange=strange)
-    return LeftOut(plain.counts, familiar, strange, standing, strange_standing)
+    return replace(plain, strange=strange, standing=standing, strange_standing=strange_standing)
 
 
 def _separation(known: Values, unknown: Values) -> float:
@@ -432,15 +454,47 @@ def _few_shot(
     seed: int,
     unseen: bool,
 ) -> tuple[Values, NDArray[np.bool_]]:
-    """Return how familiar held-out photos of few-shot classes are, and whether they were taken for one.
+    """Return how familiar held-out photos of few-shot classes are, and whether they were taken for one."""
+    familiar: list[NDArray[Any]] = [np.empty(0)]
+    is_new: list[NDArray[np.bool_]] = [np.empty(0, dtype=bool)]
+    for probe, rest in _plays(head, base, classes, shots=shots, seed=seed, unseen=unseen):
+        answer = probe.answer(np.concatenate(list(rest.values())))
+        familiar.append(answer.familiarity)
+        is_new.append(np.isin(probe.classes[answer.scores.argmax(axis=1)], list(rest)))
+    return np.concatenate(familiar), np.concatenate(is_new)
+
+
+def _sure_table(
+    head: Scorer, base: ClassStatistics, classes: Mapping[Label, _BaseClass], *, seed: int, unseen: bool
+) -> Table:
+    """Return the probabilities from which answers are sure: for held-out photos, those of few-shot classes too."""
+    chains: list[tuple[Candidate, ...]] = []
+    truth: list[str] = []
+    for probe, rest in _plays(head, base, classes, shots=SURE_SHOTS, seed=seed, unseen=unseen):
+        asked = {label: rest.get(label, one.held) for label, one in classes.items()}
+        chances = probe.answer(np.concatenate(list(asked.values()))).probabilities
+        chains += chains_of([str(label) for label in python_labels(probe.classes)], chances)
+        truth += [str(label) for label, own in asked.items() for _ in own]
+    found = [sure_threshold(chains, truth, LATER * rate) for rate in SURE_RATES]
+    return tuple(zip(SURE_RATES, found, strict=True)) if truth else ()
+
+
+def _plays(
+    head: Scorer,
+    base: ClassStatistics,
+    classes: Mapping[Label, _BaseClass],
+    *,
+    shots: int,
+    seed: int,
+    unseen: bool,
+) -> Iterator[tuple[Scorer, dict[Label, Floats]]]:
+    """Yield heads that have learned a quarter of the classes again from few photos, and others of these classes.
 
     ``unseen``: an adapter knows the photos that were kept, and none of a class that is learned later. So the shots
     are held-out photos, too, where a class has enough of them.
     """
     rng = np.random.default_rng([seed, shots])
     able = [label for label, one in classes.items() if len(one.kept) >= shots]
-    familiar: list[NDArray[Any]] = [np.empty(0)]
-    is_new: list[NDArray[np.bool_]] = [np.empty(0, dtype=bool)]
     for fold in range(CLASS_FOLDS):
         new = able[fold::CLASS_FOLDS]
         if not new or len(new) == len(classes):
@@ -448,11 +502,7 @@ def _few_shot(
         parts = [_drawn(classes[label], shots, rng, unseen=unseen) for label in new]
         drawn = {label: summarize(head.embed(own)) for label, (own, _) in zip(new, parts, strict=True)}
         probe = head.adopt(Memory(base.drop(new), ClassStatistics.of(drawn)))
-        held = np.concatenate([rest for _, rest in parts])
-        answer = probe.answer(held)
-        familiar.append(answer.familiarity)
-        is_new.append(np.isin(probe.classes[answer.scores.argmax(axis=1)], new))
-    return np.concatenate(familiar), np.concatenate(is_new)
+        yield probe, {label: rest for label, (_, rest) in zip(new, parts, strict=True)}
 
 
 def _drawn(one: _BaseClass, shots: int, rng: np.random.Generator, *, unseen: bool) -> tuple[Floats, Floats]:
@@ -514,8 +564,8 @@ def _left_out(
     rows: Mapping[Label, NDArray[np.intp]],
     turn: list[tuple[Label, int]],
     negatives: Floats,
-) -> tuple[Values, Values, Values]:
-    """Return counts and familiarity of photos left out, and how they stand beside strangers."""
+) -> tuple[Values, Values, Values, NDArray[Any]]:
+    """Return counts and familiarity of photos left out, how they stand beside strangers, and probabilities."""
     summaries = dict(zip(python_labels(memory.new.labels), memory.new.summaries, strict=True))
     held, counts = [], []
     for label, fold in turn:
@@ -526,6 +576,13 @@ def _left_out(
         counts += [float(len(own))] * len(held[-1])
     probe = head.adopt(Memory(memory.base, ClassStatistics.of(summaries)))
     X = np.concatenate(held)
-    familiar = np.asarray(probe.familiarity(X), dtype=np.float64)
+    answer = probe.answer(X)
+    familiar = np.asarray(answer.familiarity, dtype=np.float64)
     standing = Strangers(probe, negatives).standing(X) if len(negatives) else familiar
-    return np.array(counts), familiar, standing
+    return np.array(counts), familiar, standing, answer.probabilities
+
+
+def _labels_of(turn: list[tuple[Label, int]], rows: Mapping[Label, NDArray[np.intp]]) -> Iterator[Label]:
+    """Yield the class of each photo that a turn leaves out."""
+    for label, fold in turn:
+        yield from [label] * int((fold_numbers(len(rows[label])) == fold).sum())

@@ -25,7 +25,9 @@ from fiveshot.recognizer.recognition.rejection import (
     leave_out,
     rejection_at,
     some_strangers,
+    sure_of_base,
 )
+from fiveshot.recognizer.recognition.sureness import chains_of, sure_threshold, threshold_in
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
@@ -243,6 +245,11 @@ class Snapshot:
         return self._once("strangers", lambda: Strangers(self.head, some_strangers(self._negatives)))
 
     @property
+    def sure(self) -> float:
+        """The probability from which an answer is sure, so that few of those given are wrong."""
+        return self._once("sure", self._sure_threshold)
+
+    @property
     def groups(self) -> Groups:
         """The groups of the classes, by their names."""
         return self._once("groups", lambda: Groups.of(self.classes))
@@ -253,6 +260,7 @@ class Snapshot:
         """Return an answer in the names of classes and groups, with what is unknown."""
         labels = self.classes
         single = len(labels) == 1
+        least = 0.0 if single else self.sure if sure is None else sure
         order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, : max(top, 2)]
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
@@ -263,7 +271,7 @@ class Snapshot:
                 float(like),
                 float(limit),
                 levels,
-                sure,
+                least,
                 tuple(labels[i] for i in two),
             )
             for name, row, best, two, like, limit, levels in zip(
@@ -297,6 +305,13 @@ class Snapshot:
             return of_base
         return rejection_at(self.left_out, self.manifest.options.false_rejection, of_base)
 
+    def _sure_threshold(self) -> float:
+        rate, of_base = self.manifest.options.wrong_answers, sure_of_base(self.manifest)
+        if of_base and len(self.memory.base) >= len(self.memory.new):
+            return threshold_in(of_base, rate)
+        left = self.left_out
+        return sure_threshold(chains_of(self.classes, left.chances), left.truth, rate)
+
 
 def check_asked(top: int, sure: float | None, why: int) -> None:
     """Refuse what cannot be asked of an answer, before a backbone runs for nothing."""
@@ -318,7 +333,7 @@ def _prediction(
     familiarity: float,
     threshold: float,
     levels: tuple[Candidate, ...],
-    sure: float | None,
+    sure: float,
     two: tuple[str, ...],
 ) -> Prediction:
     rejects = threshold != -np.inf

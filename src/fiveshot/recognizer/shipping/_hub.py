@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -17,6 +17,7 @@ from fiveshot.backbones import EMBEDDED
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.extras import import_extra, is_installed
 from fiveshot.features import default_cache_folder
+from fiveshot.hub import CLIENT, HUB, hub_errors, repository_name
 from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.shipping._portable import import_model
 from fiveshot.recognizer.store.contents import file_sha256
@@ -24,7 +25,7 @@ from fiveshot.storage import FilePath, atomic_path
 from fiveshot.values import ModelInfo, to_json
 
 MODEL_FILE, CARD = "model.fiveshot", "README.md"
-HUB, LOCAL = "hf://", "file://"
+LOCAL = "file://"
 MOST_LISTED = 500  # classes in a card
 HEADER = """---
 library_name: fiveshot
@@ -57,7 +58,6 @@ It tells the classes above apart in photos like those it was taught with, and wa
 Photos of other things are called unknown only as far as said above. It inherits what its backbone was trained on.
 Do not use it to make decisions about people.
 """
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _FIGURES = {
     "accuracy": "known photos whose best candidate is right",
     "accepted_accuracy": "the same among those not called unknown",
@@ -92,11 +92,7 @@ class Place:
             return cls(None, Path(text).expanduser())
         if name == text and must_exist and (Path(text) / MODEL_FILE).is_file():
             return cls(None, Path(text))
-        if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name:
-            raise InputError(
-                f"{text!r} is not a repository on the hub", hint="write OWNER/NAME, or a folder as ./FOLDER"
-            )
-        return cls(name, None)
+        return cls(repository_name(text), None)
 
     def __str__(self) -> str:
         return f"{HUB}{self.repository}" if self.repository else str(self.folder)
@@ -115,7 +111,7 @@ def publish(
         return str(place.folder)
     hub = import_extra("huggingface_hub", extra="hub")
     with _hub_errors(place):
-        api = hub.HfApi(token=token, library_name="fiveshot", library_version=__version__)
+        api = hub.HfApi(token=token, **CLIENT)
         api.create_repo(place.repository, private=private, exist_ok=True)
         added = [hub.CommitOperationAdd(MODEL_FILE, str(portable)), hub.CommitOperationAdd(CARD, card.encode())]
         api.create_commit(place.repository, added, commit_message=message or "A model of fiveshot")
@@ -139,8 +135,7 @@ def fetch(place: Place, *, revision: str | None = None, token: str | None = None
                 MODEL_FILE,
                 revision=revision,
                 token=token,
-                library_name="fiveshot",
-                library_version=__version__,
+                **CLIENT,
             )
         )
 
@@ -158,41 +153,8 @@ def kept_copy(file: Path) -> Path:
     return path
 
 
-@contextmanager
-def _hub_errors(place: Place) -> Iterator[None]:
-    """Turn errors of the hub's client into errors with a hint."""
-    try:
-        yield
-    except Exception as error:
-        found = _explained(error)
-        if found is None:
-            raise
-        what, hint, code = found
-        raise StorageError(f"{place}: {what}", hint=hint, code=code) from error
-
-
-def _explained(error: Exception) -> tuple[str, str, str] | None:
-    """Return a message, a hint and a code for an error of the hub's client; None for other errors."""
-    errors = import_extra("huggingface_hub.errors", extra="hub")
-    if isinstance(error, errors.GatedRepoError):
-        return "its owner must grant you access", "ask for access on its page", "not_allowed"
-    if isinstance(error, errors.RepositoryNotFoundError | errors.RevisionNotFoundError):
-        hint = "check the name and the revision; a private one needs a token: hf auth login"
-        return "there is no such model, or you may not see it", hint, "not_found"
-    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
-        return f"it holds no {MODEL_FILE}", "it was not made with push_to_hub", "not_found"
-    if isinstance(error, errors.HfHubHTTPError):
-        status = getattr(error.response, "status_code", 0)
-        if status in (401, 403):
-            hint = "log in with a token that may write: hf auth login, or set HF_TOKEN"
-            return "the hub does not allow it", hint, "not_allowed"
-        return f"the hub answers {status}", "try again later", "hub_failed"
-    offline = isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | OSError)
-    if offline or type(error).__module__.startswith(("httpx", "requests")):  # depends on the version of the client
-        hint = "check the connection; an address other than huggingface.co is set with HF_ENDPOINT"
-        return "the hub cannot be reached", hint, "no_connection"
-    # The reason for a failed upload is the cause of its error.
-    return _explained(error.__cause__) if isinstance(error.__cause__, Exception) else None
+def _hub_errors(place: Place) -> AbstractContextManager[None]:
+    return hub_errors(place, lacking=f"it holds no {MODEL_FILE}", hint="it was not made with push_to_hub")
 
 
 def model_card(

@@ -34,6 +34,7 @@ from fiveshot.storage import FilePath, atomic_paths
 
 PROPERTY = "fiveshot"  # of the ONNX file: the text of the JSON file
 LABELS = "labels.txt"
+OPSET = 18  # version of the operators behind a backbone
 TOLERANCE = 1e-3
 LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
 
@@ -183,6 +184,9 @@ def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
 def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
     """Return the graph from ``images`` to the features."""
     network = embedder.network
+    bundled = getattr(network, "feature_graph", None)
+    if bundled is not None:  # an ONNX bundle, which has a graph of its own
+        return Graph(onnx, _modern(onnx, bundled(), embedder.name))
     if not isinstance(network, EmbeddedNetwork):
         require_extra("torch", "timm", "torchvision")
         from fiveshot.backbones import export_onnx as exported
@@ -201,6 +205,16 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
     model.graph.initializer.extend(own)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
     return Graph(onnx, model)
+
+
+def _modern(onnx: Any, content: bytes, name: str) -> Any:
+    """Return a graph as an ONNX model of the version that the nodes of heads need, or of a later one."""
+    try:
+        model = onnx.load_model_from_string(content)
+        version = max(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+        return model if version >= OPSET else onnx.version_converter.convert_version(model, OPSET)
+    except Exception as error:  # the errors of the converter have no common base
+        raise InputError(f"{name} cannot be written as ONNX of version {OPSET} ({error})") from error
 
 
 def _compare(

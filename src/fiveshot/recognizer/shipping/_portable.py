@@ -61,7 +61,13 @@ MAX_TEXT = 1000  # characters
 _LISTS = ("names", "created", "base", "photos")
 _META = {"manifest", *_LISTS}
 _ADAPTER_META = {"backbone", "weights_hash", "bottleneck", "scale", "dropout", "training"}
-_NETWORK = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}", re.ASCII)
+_NETWORK = re.compile(
+    r"[A-Za-z0-9][\w.+-]{0,199}"  # of timm, or a bundle in a file
+    r"|python:[A-Za-z0-9][\w.+-]{0,99}"  # a Python function
+    # a bundle on the hub:
+    r"|hf://[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}@[0-9a-f]{40}(/[\w-][\w.-]{0,95}){1,4}",
+    re.ASCII,
+)
 
 
 def check_target(

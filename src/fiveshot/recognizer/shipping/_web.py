@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fiveshot.backbones import Embedder
 from fiveshot.errors import StorageError
 from fiveshot.extras import import_extra
-from fiveshot.recognizer.recognition.levels import SURE, Groups
+from fiveshot.recognizer.recognition.levels import Groups
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.shipping._onnx import as_json, is_description, model_graph
 from fiveshot.recognizer.shipping._portable import refuse_inside
@@ -103,7 +103,8 @@ def write_web(
     model, said = model_graph(embedder, snapshot.head, rejection=snapshot.rejection, strangers=snapshot.strangers)
     pack_weights(model)
     contents = _page(title) | {GRAPH: gzip.compress(model.SerializeToString(), 9, mtime=0)}
-    said |= {"title": title, "sure": SURE, "groups": _tree(Groups.of(said["classes"]))}
+    said |= {"title": title, "sure": snapshot.sure, "groups": _tree(Groups.of(said["classes"]))}
+    said["input"]["rounding"] = embedder.preprocessing.rounding
     said["bytes"] = len(contents[GRAPH]) + len(contents[RUNTIME])
     contents[DESCRIPTION] = as_json(said).encode()
     contents[SERVICE_WORKER] = _versioned(contents)

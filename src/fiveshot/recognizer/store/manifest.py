@@ -67,6 +67,7 @@ class Options:
     false_rejection: float = 0.05
     seed: int = 0
     names: bool = True  # whether photos keep their file names
+    wrong_answers: float = 0.05
 
     def __post_init__(self) -> None:
         """Refuse wrong types: a text such as ``"no"`` would otherwise count as true."""
@@ -75,21 +76,23 @@ class Options:
                 raise InputError(
                     f"{name}={getattr(self, name)!r} is neither True nor False", hint="give one of the two"
                 )
-        check_rate(self.false_rejection)
+        for name in ("false_rejection", "wrong_answers"):
+            check_rate(getattr(self, name), name)
         if not is_number(self.seed, whole=True) or self.seed < 0:
             raise InputError(f"seed={self.seed!r} is not a whole number of at least 0", hint="give one such as 0")
         # Numbers of other libraries become Python numbers, as in the manifest.
         object.__setattr__(self, "false_rejection", float(self.false_rejection))
+        object.__setattr__(self, "wrong_answers", float(self.wrong_answers))
         object.__setattr__(self, "seed", int(self.seed))
 
 
-def check_rate(rate: float) -> float:
-    """Return a valid false-rejection rate, or raise an error."""
+def check_rate(rate: float, name: str = "false_rejection") -> float:
+    """Return a valid rate, of false rejections unless another name is given, or raise an error."""
     if not is_number(rate) or not 0 < rate < 1:
         in_percent = is_number(rate) and 1 <= rate < 100
         meant = f"for {rate:g} % give {rate / 100:g}; " if in_percent else ""
         raise InputError(
-            f"false_rejection={rate!r} is not a number between 0 and 1 (both excluded)",
+            f"{name}={rate!r} is not a number between 0 and 1 (both excluded)",
             hint=f"{meant}the default is 0.05",
         )
     return rate

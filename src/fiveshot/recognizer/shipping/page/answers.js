@@ -1,6 +1,7 @@
 // What the numbers of the graph mean: a class, a group of classes, or that a photo is unlike all of them.
 
-// Returns {label, probability, unknown, canBeUnknown, group, candidates} of one photo, as `fiveshot predict` does.
+// Returns {label, probability, unknown, canBeUnknown, group, candidates} of one photo, as `fiveshot predict` does. If it
+// is unsure, also between: its two most probable classes.
 export function answerOf(probabilities, familiarity, model) {
   const order = Array.from(probabilities.keys()).sort((a, b) => probabilities[b] - probabilities[a] || a - b);
   const candidates = order.slice(0, 5).map((number) => ({
@@ -12,7 +13,12 @@ export function answerOf(probabilities, familiarity, model) {
     return { label: null, probability: candidates[0].probability, unknown: true, canBeUnknown, group: false, candidates };
   }
   const levels = chain(probabilities, model);
-  const sure = levels.findLast((level) => level.probability >= model.sure) || levels[0] || candidates[0];
+  const chances = levels.length ? levels : candidates.slice(0, 1);
+  const sure = chances.findLast((level) => level.probability === null || level.probability >= model.sure);
+  if (!sure) {
+    const between = candidates.slice(0, 2).map((one) => one.label);
+    return { label: null, probability: candidates[0].probability, unknown: false, between, canBeUnknown, group: false, candidates };
+  }
   const group = levels.length > 0 && sure !== levels.at(-1);
   return { label: sure.label, probability: sure.probability, unknown: false, canBeUnknown, group, candidates };
 }

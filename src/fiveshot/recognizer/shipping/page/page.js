@@ -54,6 +54,10 @@ function lines(answer) {
   if (answer.unknown) {
     return [make("p", "label unknown", "Unknown"), make("p", "small", `Unlike every class it knows. Nearest: ${likely.map((one) => one.label).join(", ")}.`)];
   }
+  if (answer.between) {
+    const shown = likely.map((one) => `${one.label} ${percent(one.probability)}`).join(", ");
+    return [make("p", "label unknown", `Unsure: ${answer.between.join(" or ")}`), make("p", "small", shown)];
+  }
   const head = make("p", "label", answer.label);
   if (answer.probability !== null) head.append(" ", make("span", "share", percent(answer.probability)));
   if (answer.group) head.append(make("span", "muted small", ", a group of classes"));

@@ -92,11 +92,13 @@ def export(model: nn.Module, outputs: tuple[str, ...], file: Path, *, size: int 
         )
 
 
-def make_bundles(top: Path) -> dict[str, Made]:
-    """Write a bundle for each of five architectures, laid out as repositories of the hub are."""
+def make_bundles(top: Path, *names: str) -> dict[str, Made]:
+    """Write bundles of five architectures, or of those that are named, laid out as repositories of the hub are."""
     made = {}
     torch.manual_seed(0)
     for name, (model, outputs) in _networks().items():
+        if name not in (names or PROCESSORS):
+            continue
         with torch.no_grad():
             for parameter in model.parameters():  # the usual start is so small that all photos look alike
                 parameter.add_(0.1 * torch.randn(parameter.shape))
