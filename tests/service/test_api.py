@@ -640,7 +640,7 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
-    monkeypatch.setattr("fiveshot.service._app.SETTLE", 0.1)
+    monkeypatch.setattr("fiveshot.service._app.ERASE_AGAIN", 0.1)
     settle, delayed, erased = _engine.erase_pending, threading.Event(), threading.Event()
 
     def settled(model: Recognizer) -> bool:
@@ -682,7 +682,7 @@ def test_an_erasure_is_not_made_up_for_all_the_time(
 
     monkeypatch.setattr(_engine, "erase_pending", settled)
     monkeypatch.setattr(Recognizer, "refresh", refreshed)
-    monkeypatch.setattr("fiveshot.service._app.SETTLE", 1000.0)
+    monkeypatch.setattr("fiveshot.service._app.ERASE_AGAIN", 1000.0)
     start(refresh=0.02)
     assert often.wait(30)
     assert "settle" not in calls
@@ -809,6 +809,11 @@ def test_status_metrics_and_document(service: Live) -> None:
         "/v1/review",
         "/v1/review/apply",
         "/v1/review/keep",
+        "/v1/sightings",
+        "/v1/sightings/confirm",
+        "/v1/sightings/dismiss",
+        "/v1/sightings/name",
+        "/v1/sightings/{id}",
         "/v1/sort",
         "/v1/sort/{id}",
         "/v1/sort/{id}/learn",
