@@ -170,6 +170,7 @@ def test_only_an_earlier_export_is_replaced(tiny_file, tmp_path):
             InputError,
             "will hold weights, .* write an .onnx file",
         ),
+        ("tiny.onnx", {"name": "other.onnx"}, False, InputError, "is an ONNX bundle, which runs without torch"),
         ("tiny.onnx", {"name": "test_vut"}, False, InputError, "no backbone 'test_vut'; nearest: "),
         ("tiny.onnx", {"adapter": "cub200-big"}, False, InputError, "was trained on tiny_vit_5m.* does not fit"),
         ("tiny.onnx", {"weights": "none.safetensors"}, False, StorageError, "no such file: none.safetensors"),

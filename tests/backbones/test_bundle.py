@@ -8,11 +8,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from PIL import Image
 
 pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
+onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 
 from bundles import PROJECTED, WIDTH, Made, make_bundles, single_file
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from PIL import Image
 
 pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
+onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 constants = pytest.importorskip("huggingface_hub.constants", reason="the extra 'hub' is not installed")
 
 from bundles import make_bundles

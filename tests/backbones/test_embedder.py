@@ -72,7 +72,7 @@ for wanted in (
     lambda: backbones.load_embedder(backbones.BackboneSpec(runtime="torch")),
     lambda: backbones.load_embedder(backbones.BackboneSpec(device="cuda")),
     lambda: backbones.load_backbone,
-    lambda: backbones.list_backbones,
+    lambda: backbones.describe_backbone,
 ):
     try:
         wanted()

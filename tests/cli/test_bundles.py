@@ -32,19 +32,21 @@ def test_everyday_commands_run_with_a_bundle_and_without_torch(
         ("new", "things", *given, "--json"),
         ("learn", "things", "samples/learn", "--new-only"),
         ("predict", "things", "samples/test/fish/1.jpg", "--json"),
+        ("export", "things", "--web", "site"),
         ("extract", *given, "--images", "samples/learn", "--out", "features.safetensors", "--tokens", "cls+mean"),
         ("backbones", "dinov2"),
         ("new", "other", "--backbone", "samples/learn"),
         cwd=place,
     )
-    assert [one.status for one in ended] == [0, 0, 0, 0, 0, 1], [one.said for one in ended]
-    made, _, predicted, extracted, listed, refused = ended
+    assert [one.status for one in ended] == [0, 0, 0, 0, 0, 0, 1], [one.said for one in ended]
+    made, _, predicted, _, extracted, listed, refused = ended
     assert json.loads(made.printed)["result"]["backbone"] == "dinov2.onnx"
     assert len(json.loads(predicted.printed)["result"]["predictions"]) == 1
     assert f"vectors of {2 * WIDTH} " in extracted.printed
     assert "read: class token of last_hidden_state" in listed.printed
     assert "no ONNX file" in refused.said
     assert not (place / "other").exists()
+    assert (place / "site" / "index.html").is_file()
     assert not made.packages("torch timm transformers")
 
 

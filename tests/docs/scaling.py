@@ -127,6 +127,7 @@ NOT_RUN = (
     Exempt(r"--address auto\b", "joins a cluster that somebody has started"),
     Exempt(r"--device cuda\b|benchmarks/gpu\.py", "wants a GPU"),
     Exempt(r"^fiveshot data fetch (?!cars)", "downloads"),
+    Exempt(r"backbones? hf://", "downloads"),
     Exempt(r"--root data\b", "wants the photographs of CUB-200"),
     Exempt(r"^python -m pytest ", "is part of the tests that this one is part of"),
     Exempt(r"benchmarks/cropping\.py", "wants the photographs of CUB-200; tests/benchmark runs it on drawings"),

@@ -1,6 +1,8 @@
 """Run the plug-in in a checkout of PILOT: its own base class, manager of datasets and loaders; vectors as images.
 
-    python pilot_worker.py VECTORS.npz SETTINGS.json OUT.npz
+    python pilot_worker.py VECTORS.npz SETTINGS.json ...
+
+The answers to each file of settings are written beside it, as .npz.
 
 The checkout and the plug-in are on PYTHONPATH. A grey picture one pixel high holds a vector, so that PILOT's
 datasets open it; the network returns it as it is.
@@ -43,19 +45,24 @@ def as_vector(picture: object) -> torch.Tensor:
 
 
 def main() -> None:
-    data, settings, out = sys.argv[1:]
-    given = json.loads(Path(settings).read_text(encoding="utf-8"))
+    data, *settings = sys.argv[1:]
+    for file in map(Path, settings):
+        np.savez(file.with_suffix(".npz"), **answers(data, json.loads(file.read_text(encoding="utf-8"))))
+
+
+def answers(data: str, given: dict[str, object]) -> dict[str, object]:
+    """Return the accuracy after each task, and the answers."""
     args = {"device": [torch.device("cpu")], "batch_size": 64, **given}
     manager = Pictures(data, False, 0, args["init_cls"], args["increment"], args)
     learner = Learner(args, Vectors())
-    answers, accuracies = {}, []
+    found, accuracies = {}, []
     for task in range(manager.nb_tasks):
         learner.incremental_train(manager)
         accuracies.append(float(learner.eval_task()[0]["top1"]))
         best, _ = learner._eval_cnn(learner.test_loader)
-        answers[f"task{task}"] = np.asarray(manager._class_order)[best[:, 0]]
+        found[f"task{task}"] = np.asarray(manager._class_order)[best[:, 0]]
         learner.after_task()
-    np.savez(out, accuracies=accuracies, **answers)
+    return {"accuracies": accuracies, **found}
 
 
 if __name__ == "__main__":

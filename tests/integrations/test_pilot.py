@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 BESIDE = ROOT.parent / "shared" / "published"  # a fork, where the checkout has one beside it
 CHECKOUT = Path(os.environ.get("FIVESHOT_PILOT") or BESIDE)
 PLUGIN = ROOT / "integrations" / "pilot"
+WORKER = Path(__file__).with_name("pilot_worker.py")
 NEEDED = "import models.base, utils.data_manager"
 HEADS = {
     "unbiased-lda": {},
@@ -52,28 +53,36 @@ def protocol() -> Protocol:
     return Protocol("birds", "cub200", n_classes=20, base_classes=10, increment=5, shot_draw="first")
 
 
-@pytest.fixture
-def data(birds: FeatureSet, protocol: Protocol, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def data(birds: FeatureSet, protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> Path:
     arrays = {name: getattr(birds, name) for name in ("train_y", "test_y")}
     arrays |= {name: np.asarray(getattr(birds, name), dtype=np.float32) for name in ("train_x", "test_x")}
-    np.savez(tmp_path / "birds.npz", order=protocol.class_order, **arrays)
-    return tmp_path / "birds.npz"
+    file = tmp_path_factory.mktemp("birds") / "birds.npz"
+    np.savez(file, order=protocol.class_order, **arrays)
+    return file
 
 
-def settings(folder: Path, **values: object) -> Path:
-    file = folder / "settings.json"
+def settings(file: Path, **values: object) -> Path:
     file.write_text(json.dumps({"init_cls": 10, "increment": 5, "shot": 5, **values}))
     return file
 
 
+@pytest.fixture(scope="module")
+def answered(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("answers")
+    given = [
+        settings(folder / f"{head}.json", head=head, head_parameters=values) for head, values in HEADS.items()
+    ]
+    done = python(WORKER, data, *given)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_its_answers_are_those_of_the_benchmark(
-    head: str, data: Path, birds: FeatureSet, protocol: Protocol, tmp_path: Path
+    head: str, answered: Path, birds: FeatureSet, protocol: Protocol
 ) -> None:
-    given = settings(tmp_path, head=head, head_parameters=HEADS[head])
-    done = python(Path(__file__).with_name("pilot_worker.py"), data, given, tmp_path / "answers.npz")
-    assert done.returncode == 0, done.stderr
-    theirs = np.load(tmp_path / "answers.npz")
+    theirs = np.load(answered / f"{head}.npz")
     ours = run(protocol, birds, protocol_head(head, protocol, parameters=HEADS[head]))
     steps = sessions(protocol, birds.train_y, birds.test_y, birds.class_names)
     for step, measured in zip(steps, ours.metrics.sessions, strict=True):
@@ -92,8 +101,7 @@ def test_its_answers_are_those_of_the_benchmark(
     ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(values: dict, said: str, data: Path, tmp_path: Path) -> None:
-    worker = Path(__file__).with_name("pilot_worker.py")
-    done = python(worker, data, settings(tmp_path, **values), tmp_path / "answers.npz")
+    done = python(WORKER, data, settings(tmp_path / "settings.json", **values))
     assert done.returncode == 1
     assert said in done.stderr.strip().splitlines()[-1]
 

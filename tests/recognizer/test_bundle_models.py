@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import onnx
 import pytest
 
 pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
+onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 from bundles import WIDTH, make_bundles
 
 from fiveshot.data.synthetic import draw_samples
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import Recognizer, import_file
-from fiveshot.recognizer.store.manifest import Manifest, read_manifest_file
+from fiveshot.recognizer.store.manifest import Manifest
 from fiveshot.tuning import create_tuned
 
 
@@ -53,7 +53,7 @@ def test_a_model_learns_and_answers_with_a_bundle(bundle, samples, tmp_path, mon
         assert (info.backbone, info.width, info.views) == ("vit.onnx", WIDTH, 1)
         expected = answers(model, samples)
     monkeypatch.chdir("/")
-    record = Manifest.from_toml(read_manifest_file(tmp_path / "things")).backbone
+    record = Manifest.from_toml((tmp_path / "things" / "model.toml").read_text()).backbone
     assert (record.name, record.weights) == ("vit.onnx", str(bundle))
     with Recognizer.open(tmp_path / "things") as again:
         assert answers(again, samples) == expected

@@ -33,7 +33,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_cluster_computes_the_vectors_of_one_machine(bundle: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(bundle.parent)  # workers have another working directory
     spec = BackboneSpec("vit")
-    photos = draw_folder(tmp_path / "birds", per_class=3, seed=0)
+    photos = str(draw_folder(tmp_path / "birds", per_class=3, seed=0))
     settings = ClusterSettings(dtype="float32")
     found, _ = extract_file(
         open_catalog(photos, seed=0), tmp_path / "birds.safetensors", spec=spec, settings=settings

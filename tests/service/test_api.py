@@ -395,23 +395,21 @@ def test_photos_that_cannot_be_used_are_listed(service: Live) -> None:
     assert {one["name"] for one in reply.json()["details"]} == {"limit", "offset"}
 
 
-def test_photos_have_the_names_of_their_files(service: Live, tmp_path: Path, tiny_file: Path) -> None:
+def test_photos_have_the_names_of_their_files(tmp_path: Path, tiny_file: Path) -> None:
     names = ["C:\\fakepath\\red \x1b[31m1.jpg", "../../red-2.jpg", "blob"]
-    files = [("photos", (name, photo("named", number), "image/jpeg")) for number, name in enumerate(names)]
-    assert service.client.post("/v1/classes/named/photos", files=files).status_code == 200
-    listed = service.client.get("/v1/classes/named/photos").json()["photos"]
-    assert [one["name"] for one in listed] == ["red [31m1.jpg", "red-2.jpg", None]
-    (said,) = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("named", 1)))]).json()[
-        "predictions"
-    ]
-    (near,) = said["why"]
-    assert (near["id"], near["name"]) == (listed[1]["id"], "red-2.jpg")
-    assert service.client.get("/v1/model").json()["names"] is True
-    path = tiny_model(tmp_path / "without", tiny_file, names=False)
-    with live(path) as without:
-        without.learn("red", 2)
-        assert {one["name"] for one in without.client.get("/v1/classes/red/photos").json()["photos"]} == {None}
-        assert without.client.get("/v1/model").json()["names"] is False
+    files = [("photos", (name, photo("red", number), "image/jpeg")) for number, name in enumerate(names)]
+    with live(tiny_model(tmp_path / "with", tiny_file)) as service:
+        assert service.client.post("/v1/classes/red/photos", files=files).status_code == 200
+        listed = service.client.get("/v1/classes/red/photos").json()["photos"]
+        assert [one["name"] for one in listed] == ["red [31m1.jpg", "red-2.jpg", None]
+        said = service.client.post("/v1/predict?why=1", files=[("photos", ("a.jpg", photo("red", 1)))]).json()
+        (near,) = said["predictions"][0]["why"]
+        assert (near["id"], near["name"]) == (listed[1]["id"], "red-2.jpg")
+        assert service.client.get("/v1/model").json()["names"] is True
+    with live(tiny_model(tmp_path / "without", tiny_file, names=False)) as service:
+        service.learn("red", 2)
+        assert {one["name"] for one in service.client.get("/v1/classes/red/photos").json()["photos"]} == {None}
+        assert service.client.get("/v1/model").json()["names"] is False
 
 
 def test_a_picture_is_read_alone(tmp_path: Path, tiny_file: Path) -> None:
@@ -642,7 +640,7 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
-    monkeypatch.setattr("fiveshot.service._app.SETTLE", 0.1)
+    monkeypatch.setattr("fiveshot.service._app.ERASE_AGAIN", 0.1)
     settle, delayed, erased = _engine.erase_pending, threading.Event(), threading.Event()
 
     def settled(model: Recognizer) -> bool:
@@ -684,7 +682,7 @@ def test_an_erasure_is_not_made_up_for_all_the_time(
 
     monkeypatch.setattr(_engine, "erase_pending", settled)
     monkeypatch.setattr(Recognizer, "refresh", refreshed)
-    monkeypatch.setattr("fiveshot.service._app.SETTLE", 1000.0)
+    monkeypatch.setattr("fiveshot.service._app.ERASE_AGAIN", 1000.0)
     start(refresh=0.02)
     assert often.wait(30)
     assert "settle" not in calls
@@ -811,6 +809,11 @@ def test_status_metrics_and_document(service: Live) -> None:
         "/v1/review",
         "/v1/review/apply",
         "/v1/review/keep",
+        "/v1/sightings",
+        "/v1/sightings/confirm",
+        "/v1/sightings/dismiss",
+        "/v1/sightings/name",
+        "/v1/sightings/{id}",
         "/v1/sort",
         "/v1/sort/{id}",
         "/v1/sort/{id}/learn",

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from fiveshot.backbones.embedded import EmbeddedNetwork as EmbeddedNetwork
     from fiveshot.backbones.export import export_onnx as export_onnx
     from fiveshot.backbones.gpu import quick_vit as quick_vit
-    from fiveshot.backbones.spec import BackboneInfo, describe_backbone, list_backbones
+    from fiveshot.backbones.spec import BackboneInfo, describe_backbone
 
 __all__ = [
     "DEFAULT",
@@ -87,7 +87,6 @@ __all__ = [
     "detach_adapters",
     "embedded_adapters",
     "export_backbone",
-    "list_backbones",
     "load_adapter",
     "load_backbone",
     "load_embedder",

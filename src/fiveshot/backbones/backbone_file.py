@@ -31,7 +31,7 @@ from fiveshot.backbones.catalog import known_license
 from fiveshot.backbones.embedded import open_session, run_session
 from fiveshot.backbones.embedder import TORCH, Vectors
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import OWN, BackboneSpec, Readout
+from fiveshot.backbones.spec import OWN, BackboneSpec, Readout, is_bundle
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.storage import (
@@ -229,6 +229,11 @@ def describe_file(path: FilePath) -> BackboneFile:
 
 def _check_form(target: Path, spec: BackboneSpec, *, half: bool) -> None:
     """Refuse a suffix that stands for no form, and what a form does not have."""
+    if is_bundle(spec.name):
+        raise InputError(
+            f"{spec.name} is an ONNX bundle, which runs without torch already",
+            hint="use it as it is, or give the name of a timm network",
+        )
     if target.suffix not in (ONNX, SAFETENSORS):
         raise _other_suffix(target)
     if target.suffix == ONNX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -328,27 +328,3 @@ def describe_backbone(name: str) -> BackboneInfo:
         local=name == EMBEDDED or (config is not None and cached_weights(config) is not None),
         note=CURATED.get(name, ""),
     )
-
-
-def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
-    """Return the costs of several backbones.
-
-    Parameters
-    ----------
-    names : iterable of str, optional
-        Their names; by default a short list of suitable ones.
-
-    Returns
-    -------
-    list of BackboneInfo
-        Their names and costs, in the same order.
-
-    Examples
-    --------
-    >>> from fiveshot.backbones import list_backbones
-    >>> for info in list_backbones(["test_vit.r160_in1k", "tiny_vit_5m_224.dist_in22k"]):
-    ...     print(info.width, info.name)
-    64 test_vit.r160_in1k
-    320 tiny_vit_5m_224.dist_in22k
-    """
-    return [describe_backbone(name) for name in names]

@@ -81,7 +81,7 @@ def group_sightings(snapshot: Snapshot, found: list[SightingInfo], X: Floats, si
     if not found:
         return Sightings((), (), size, snapshot.state)
     with one_thread():
-        sorting = sort_rows(snapshot, X, photos=())
+        sorting = sort_rows(snapshot, X, photos=(), ask=False)
     by_label: dict[str, list[int]] = {}
     for one in sorting.known:
         by_label.setdefault(one.label, []).append(one.photo)

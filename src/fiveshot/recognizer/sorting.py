@@ -125,17 +125,18 @@ def sort_rows(
     photos: Sequence[str],
     numbers: Sequence[int] | None = None,
     bad: Sequence[BadImage] = (),
+    ask: bool = True,
 ) -> Sorting:
     """Recognize the features of known classes and group the rest; a model without classes groups all.
 
-    ``numbers`` are numbers for the rows, if their positions are not used.
+    ``numbers`` are numbers for the rows, if their positions are not used. Without ``ask`` the queue is empty.
     """
     metric = Metric.of(snapshot)
     V = metric(X)
     known, doubt, guesses = _recognized(snapshot, X)
     unknown = np.setdiff1d(np.arange(len(X)), [one.photo for one in known])
     groups = _groups(V, unknown, group_rows(V[unknown]))
-    queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses)
+    queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses) if ask else ()
     found = Sorting(tuple(photos), tuple(known), groups, queue, tuple(bad), snapshot.state)
     return found if numbers is None else _renumbered(found, numbers)
 

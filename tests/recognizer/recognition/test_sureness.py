@@ -97,6 +97,12 @@ def test_the_rate_of_wrong_answers_is_changed_and_undone(make: Callable[..., Rec
     assert model.predict_features(twin[10:]) == before
     with pytest.raises(InputError, match="wrong_answers=2"):
         model.set(wrong_answers=2)
+    with pytest.raises(InputError, match="no setting was given"):
+        model.set()
+    model.set(wrong_answers=0.1, false_rejection=0.2)  # one change, which undo takes back as a whole
+    assert (model.show().wrong_answers, model.show().false_rejection) == (0.1, 0.2)
+    model.undo()
+    assert (model.show().wrong_answers, model.show().false_rejection) == (0.05, 0.05)
 
 
 def test_a_base_says_when_answers_are_sure() -> None:

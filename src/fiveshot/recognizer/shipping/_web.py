@@ -104,6 +104,7 @@ def write_web(
     pack_weights(model)
     contents = _page(title) | {GRAPH: gzip.compress(model.SerializeToString(), 9, mtime=0)}
     said |= {"title": title, "sure": snapshot.sure, "groups": _tree(Groups.of(said["classes"]))}
+    said["input"]["rounding"] = embedder.preprocessing.rounding
     said["bytes"] = len(contents[GRAPH]) + len(contents[RUNTIME])
     contents[DESCRIPTION] = as_json(said).encode()
     contents[SERVICE_WORKER] = _versioned(contents)

@@ -43,11 +43,12 @@ export function taps(from, to, first, count, { support, weigh }) {
 }
 
 // Which part of a photo of this size a view shows: the size it is resized to, and the corner of the square in it.
-export function place(view, size, width, height) {
+export function place(view, size, width, height, rounding) {
   if (view.resize_both_sides_to) return { width: size, height: size, left: 0, top: 0 };
   const short = Math.min(width, height);
   const [wide, tall] = [width, height].map((side) => Math.trunc((view.resize_short_side_to * side) / short));
-  return { width: wide, height: tall, left: roundHalfEven((wide - size) / 2), top: roundHalfEven((tall - size) / 2) };
+  const round = rounding === "down" ? Math.floor : roundHalfEven;
+  return { width: wide, height: tall, left: round((wide - size) / 2), top: round((tall - size) / 2) };
 }
 
 // Makes the squares of all views of a photo; `readRows(top, count)` returns so many of its rows in RGBA.
@@ -59,7 +60,7 @@ export function squares(readRows, width, height, input) {
     return squares(rgba, side, side, { ...input, squash_both_sides_to: null });
   }
   const size = input.shape.at(-1);
-  const places = input.views.map((view) => place(view, size, width, height));
+  const places = input.views.map((view) => place(view, size, width, height, input.rounding));
   const made = resized(places, size, readRows, width, height, input.interpolation);
   return made.map((square, number) => (input.views[number].mirrored ? mirrored(square, size) : square));
 }
