@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fiveshot.backbones.backbone import normal_levels as normal_levels
     from fiveshot.backbones.backbone import normalize_tensor as normalize_tensor
     from fiveshot.backbones.backbone import read_features as read_features
-    from fiveshot.backbones.bundle import BundleNetwork as BundleNetwork
+    from fiveshot.backbones.bundles.bundle import BundleNetwork as BundleNetwork
     from fiveshot.backbones.embedded import EmbeddedNetwork as EmbeddedNetwork
     from fiveshot.backbones.export import export_onnx as export_onnx
     from fiveshot.backbones.gpu import quick_vit as quick_vit
@@ -109,7 +109,7 @@ _FOR_PACKAGES = [
     "quick_vit",
     "read_features",
 ]
-_NETWORKS = {"BundleNetwork": "bundle", "EmbeddedNetwork": "embedded", "FunctionNetwork": "_function"}
+_NETWORKS = {"BundleNetwork": "bundles.bundle", "EmbeddedNetwork": "embedded", "FunctionNetwork": "_function"}
 
 
 def __getattr__(name: str) -> Any:

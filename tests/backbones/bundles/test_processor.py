@@ -14,7 +14,7 @@ from PIL import Image
 from processors import CLIP, HALF, PROCESSORS
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.backbones._auto_processor import read_processor
+from fiveshot.backbones.bundles.processor import read_processor
 from fiveshot.data.synthetic import draw_samples
 from fiveshot.errors import InputError
 
