@@ -95,7 +95,7 @@ def test_pixels_of_real_photographs_do_so_too(name, many_photographs, tmp_path):
 
 @pytest.fixture(scope="session")
 def many_photographs() -> list[Image.Image]:
-    archive = Path(__file__).resolve().parents[3] / "shared" / "data" / "general-photos.tar"
+    archive = Path(__file__).resolve().parents[4] / "shared" / "data" / "general-photos.tar"
     if not archive.is_file():
         pytest.skip("the real material is not beside the checkout")
     with tarfile.open(archive) as tar:
