@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { $, button, make } from "./elements.js";
+import { model } from "./model.js";
 
 // Photos are large, so the picture of a file exists only while it is visible. If the browser skips hidden content,
 // its events are used, which costs less than observing every picture.
@@ -29,7 +30,7 @@ function watch(image) {
   return image;
 }
 
-function ofFile(file) {
+export function ofFile(file) {
   const image = Object.assign(make("img"), { alt: file.name, decoding: "async" });
   let url;
   image.show = () => { url = image.src = URL.createObjectURL(file); };
@@ -53,7 +54,18 @@ function notShown(image) {
 // A small picture that can be enlarged.
 export const opener = (image, name, open) => button(image, "open", open, `Enlarge ${name}`);
 export const openerOfFile = (file, open) => opener(ofFile(file), file.name, open);
-export const openerOfPhoto = (id, label, open) => opener(ofAddress(api.picture(id), `${id} of ${label}`), `${id} of ${label}`, open);
+export const ofPhoto = (id, label) => ofAddress(api.picture(id), `${id} of ${label}`);
+export const openerOfPhoto = (id, label, open) => opener(ofPhoto(id, label), `${id} of ${label}`, open);
+// Shows a learned photo enlarged: the photo itself if the model stores photos, otherwise its small copy.
+export function showPhoto(id) {
+  return (image) => {
+    const failed = image.onerror;
+    const small = () => { image.onerror = failed; api.showPicture(image, api.picture(id)).catch(failed); };
+    if (!model.keep_photos) return small();
+    image.onerror = small; // not stored, or of a kind that this browser cannot show
+    api.showPicture(image, api.picture(id, true)).catch(small);
+  };
+}
 
 let album = [];
 let place = 0;

@@ -5,7 +5,7 @@ import { $, button, grouped, inSlices, make, percent, plural, sentence } from ".
 import { change, complain } from "./notices.js";
 import { model, whenChanged } from "./model.js";
 import { chooseName } from "./naming.js";
-import { enlarge, openerOfPhoto } from "./pictures.js";
+import { enlarge, ofPhoto, openerOfPhoto, showPhoto } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { addTo } from "./teach.js";
 
@@ -73,7 +73,7 @@ function showKind(kind, ones, mine) {
 }
 
 const shown = (id, label) => ({
-  show: (image) => api.showPicture(image, api.picture(id)), title: label, note: id,
+  show: showPhoto(id), title: label, note: id,
   ways: () => [["Move to …", () => move([{ photo: id, label }])], ["Remove", () => remove([{ photo: id, label }]), "danger"]],
 });
 
@@ -94,7 +94,7 @@ function finding(key, one) {
     button("Keep", "", () => keep([one])),
     one.action === "move" ? button("Remove", "quiet danger", () => remove([one])) : button("Move to …", "quiet", () => move([one])));
   const said = one.firm ? sentence(one.reason) : `Look at this: ${one.reason}.`;
-  const item = make("li", "finding", sideBySide([one.photo, one.label], [one.beside, other]), picker(`${one.photo} of ${one.label}`), make("div", "grow", make("p", "", said), ways));
+  const item = make("li", "finding", picker(`${one.photo} of ${one.label}`), sideBySide([one.photo, one.label], [one.beside, other]), make("div", "grow", make("p", "", said), ways));
   item.dataset.key = key;
   return item;
 }
@@ -148,7 +148,7 @@ const remove = (ones) => changeModel([() => api.remove(idsOf(ones))], `Removed $
 
 async function move(ones) {
   const likely = [...new Set(ones.map((one) => one.to).filter(Boolean))].map((label) => ({ label }));
-  const to = await chooseName(`Move ${plural(idsOf(ones).length, "photo")} to`, { candidates: likely, none: true });
+  const to = await chooseName(`Move ${plural(idsOf(ones).length, "photo")} to`, { candidates: likely, none: true, pictures: ones.map((one) => ofPhoto(one.photo, one.label)) });
   if (to) await changeModel([() => api.move(idsOf(ones), to)], `Moved ${plural(idsOf(ones).length, "photo")} to “${to}”.`);
 }
 
