@@ -362,7 +362,7 @@ async def sort(
 
 @second_look_routes.get("/sort/{id}/places", **documented("sort", 404, 409, example="places"))
 async def places(service: TheService, id: Id) -> PlacesReply:
-    """Say where each photo of a set belongs: a folder for each class and each group, with safe and unique names."""
+    """Say where each photo of a set belongs: a folder for each class and group, with safe and unique names."""
     return PlacesReply(places=await service.sortings.places(id))
 
 

@@ -7,7 +7,7 @@ import { model, refresh, whenChanged } from "./model.js";
 const ACTIONS = {
   learn: "learning", add: "adding to", forget: "forgetting", rename: "renaming to", merge: "merging",
   remove: "removing photos of", move: "moving photos between", correct: "correcting to", none: "“none of these”",
-  set: "setting", keep: "keeping", review: "the review of",
+  set: "setting", keep: "keeping", review: "the review of", dismiss: "dismissing photos",
 };
 const STAYS = 10_000; // milliseconds that a message is shown after it was last pointed at
 const done = []; // changes made here and not undone: {state, steps, what, then}; without steps only the page was changed

@@ -5,6 +5,7 @@ import { $, button, grouped, inSlices, make, percent, plural } from "./elements.
 import { change, complain, tellGone } from "./notices.js";
 import { chooseName } from "./naming.js";
 import { enlarge, ofAddress, ofFile, opener, openerOfFile, showFile } from "./pictures.js";
+import * as sightings from "./sightings.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending, partsOf } from "./sending.js";
 import * as takeHome from "./takehome.js";
@@ -24,6 +25,7 @@ let sending = null;
 let selection = null;
 let round = 0;
 
+export const open = () => sightings.open();
 export const take = (found) => sending.add(found.map(({ file }) => file));
 
 function begin() {

@@ -104,7 +104,7 @@ async function why([one]) {
   }
 }
 
-const likeText = (photo) => `${photo.name || photo.id}, ${percent(photo.likeness)} alike`;
+const likeText = (photo) => `${[photo.id, photo.name].filter(Boolean).join(" ")}, ${percent(photo.likeness)} alike`;
 
 const oneOfTwo = (place) => ([one]) => between(one)[place] && teach([one], between(one)[place]);
 const KEYS = readOnly ? { w: why } : { r: right, n: itIs, 0: noneOfThese, w: why, 1: oneOfTwo(0), 2: oneOfTwo(1) };
