@@ -187,7 +187,8 @@ def _left_out(results: Table, later: int) -> str:
     if not missing:
         return ""
     named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
-    return f"Not in this table: A_HM after session {named}. Mean A_HM is the mean of all sessions."
+    word = "session" if len(missing) == 1 else "sessions"
+    return f"Not in this table: A_HM after {word} {named}. Mean A_HM is the mean of all sessions."
 
 
 def _by_session(experiment: Experiment, title: str, measure: str) -> Table:

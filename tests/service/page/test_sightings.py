@@ -142,3 +142,20 @@ def test_what_somebody_else_did_meanwhile_is_said(
     page.locator("#sightings-messages .bad").wait_for()
     left(page, 1)
     assert photos_of(birds)["red"] == 5
+
+
+def test_many_are_shown_a_part_at_a_time(open_page: Callable[..., Watched], birds: Live, keep: Keep) -> None:
+    keep(*shots("red", *range(10, 20)), *shots("gold", *range(200)))
+    page = open_page(birds.url + "#sort").page
+    until(page, "!document.getElementById('sightings-more').hidden")
+    assert "210 photos without a name" in page.inner_text("#sightings-text")
+    first = page.locator("#sightings .group").first
+    assert first.locator("[data-key]").count() == 24
+    size = len(birds.client.get("/v1/sightings").json()["groups"][0]["ids"])
+    first.get_by_role("button", name="Show all").click()
+    until(page, f"document.querySelectorAll('#sightings .group:first-child [data-key]').length === {size}")
+    page.click("#sightings-more")
+    page.locator("#sightings-more").wait_for(state="hidden")
+    every = birds.client.get("/v1/sightings?limit=1000").json()["groups"]
+    until(page, f"document.querySelectorAll('#sightings .group').length === {len(every)}")
+    until(page, f"document.querySelectorAll('#sightings .group:first-child [data-key]').length === {size}")
