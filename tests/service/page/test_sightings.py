@@ -142,6 +142,11 @@ def test_what_somebody_else_did_meanwhile_is_said(
     page.locator("#sightings-messages .bad").wait_for()
     left(page, 1)
     assert photos_of(birds)["red"] == 5
+    keep(*shots("red", 9))
+    visit(page, "teach")
+    visit(page, "sort")
+    left(page, 2)
+    assert page.inner_text("#sightings-count") == "2"
 
 
 def test_many_are_shown_a_part_at_a_time(open_page: Callable[..., Watched], birds: Live, keep: Keep) -> None:

@@ -56,16 +56,18 @@ export const opener = (image, name, open) => button(image, "open", open, `Enlarg
 export const openerOfFile = (file, open) => opener(ofFile(file), file.name, open);
 export const ofPhoto = (id, label) => ofAddress(api.picture(id), `${id} of ${label}`);
 export const openerOfPhoto = (id, label, open) => opener(ofPhoto(id, label), `${id} of ${label}`, open);
-// Shows a learned photo enlarged: the photo itself if the model stores photos, otherwise its small copy.
-export function showPhoto(id) {
-  return (image) => {
-    const failed = image.onerror;
-    const small = () => { image.onerror = failed; api.showPicture(image, api.picture(id)).catch(failed); };
-    if (!model.keep_photos) return small();
-    image.onerror = small; // not stored, or of a kind that this browser cannot show
-    api.showPicture(image, api.picture(id, true)).catch(small);
-  };
-}
+
+// Shows a photo enlarged, or its small copy where the photo is not stored or this browser cannot show it.
+export const showKept = (kept, small) => (image) => {
+  const failed = image.onerror;
+  const fallBack = () => { image.onerror = failed; api.showPicture(image, small).catch(failed); };
+  image.onerror = fallBack;
+  api.showPicture(image, kept).catch(fallBack);
+};
+
+// A learned photo; many models keep small copies alone.
+export const showPhoto = (id) => (image) =>
+  (model.keep_photos ? showKept(api.picture(id, true), api.picture(id))(image) : api.showPicture(image, api.picture(id)).catch(image.onerror));
 
 let album = [];
 let place = 0;

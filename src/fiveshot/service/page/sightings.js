@@ -5,7 +5,7 @@ import { $, button, inSlices, make, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
 import { model, refresh, whenChanged } from "./model.js";
 import { NONE, chooseName } from "./naming.js";
-import { enlarge, ofAddress, opener } from "./pictures.js";
+import { enlarge, ofAddress, opener, showKept } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 
 const PART = 200; // sightings in a request
@@ -38,11 +38,17 @@ async function look(older = false) {
   }
 }
 
+function tellCount(count) {
+  $("sightings-count").hidden = !count;
+  $("sightings-count").textContent = count.toLocaleString("en");
+}
+
 async function show(mine) {
   const list = $("sightings");
   followed = afterFocus() || followed;
   tiles = new Map([...tiles].filter(([id]) => labels.has(id)));
   for (const id of selection.chosen) if (!labels.has(id)) selection.chosen.delete(id);
+  tellCount(total);
   $("sightings-none").hidden = total > 0;
   $("sightings-text").hidden = $("sightings-keys").hidden = !total;
   $("sightings-text").textContent = `${plural(total, "photo")} without a name, the newest first. What you confirm or name is learned.`;
@@ -127,18 +133,10 @@ function picture(id) {
   const label = labels.get(id);
   const right = label === null ? [] : [[`It is ${label}`, () => confirm([id])]];
   return {
-    show: showKept(id), title: `${id}: ${label ?? "unknown"}`, note: about(id),
+    show: showKept(api.sighting(id, true), api.sighting(id)), title: `${id}: ${label ?? "unknown"}`, note: about(id),
     ways: () => [...right, [label === null ? "It is …" : "No, it is …", () => itIs([id])], ["None of these", () => none([id])], ["Dismiss", () => dismiss([id]), "quiet"]],
   };
 }
-
-// The photo itself; its small copy where this browser cannot show the photo.
-const showKept = (id) => (image) => {
-  const failed = image.onerror;
-  const small = () => { image.onerror = failed; api.showPicture(image, api.sighting(id)).catch(failed); };
-  image.onerror = small;
-  api.showPicture(image, api.sighting(id, true)).catch(small);
-};
 
 const put = (request, said, fresh) => change([request], said, { place: $("sightings-messages"), fresh }).then((steps) => steps || refresh().catch(complain));
 
@@ -183,8 +181,8 @@ export function setUp() {
   $("sightings-dismiss").addEventListener("click", () => dismiss(chosen()));
   $("sightings-more").addEventListener("click", () => look(true));
   whenChanged(() => {
-    $("sightings-count").hidden = !model.sightings;
-    $("sightings-count").textContent = (model.sightings || 0).toLocaleString("en");
+    tellCount(model.sightings || 0);
     if (!$("view-sort").hidden) look();
   });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh().catch(() => {}); }); // a watch may have kept more
 }
