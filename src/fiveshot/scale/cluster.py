@@ -187,7 +187,7 @@ def _safe_workers(empty: str) -> dict[str, Any]:
 
 
 def _quoted_python() -> dict[str, str]:
-    """Return Ray's setting for this Python: Ray starts workers by a shell and does not quote spaces in the path."""
+    """Return Ray's setting for this Python: Ray starts workers by a shell and quotes no spaces in its path."""
     return {"py_executable": shlex.quote(sys.executable)} if " " in sys.executable else {}
 
 
