@@ -77,18 +77,19 @@ def test_a_single_class_is_told_without_a_percentage(here: Path, run: Run, ask: 
     status, printed, said = run("predict", "alone", "both.png")
     assert (status, printed) == (0, "both.png: red\n")
     assert (
-        "note: nothing can be called unknown yet: 19 photos of classes with two or more are needed, not 3" in said
+        "to tell look-alikes, 19 photos of classes with two or more are needed, not 3; until then look-alikes get"
+        in said
     )
     _, result = ask("predict", "alone", "both.png")
     (one,) = result["predictions"]
-    assert (one["probability"], one["can_be_unknown"]) == (None, False)
+    assert (one["probability"], one["can_be_unknown"]) == (None, True)
     run("predict", "alone", "both.png", "--out", "answers.csv")
     with Path("answers.csv").open(newline="") as opened:
         (row,) = csv.DictReader(opened)
     assert (row["label"], row["probability"]) == ("red", "")
     run("predict", "alone", "both.png", "--out", "answers.parquet")
     table = pytest.importorskip("pyarrow.parquet").read_table("answers.parquet").to_pylist()
-    assert (table[0]["probability"], table[0]["can_be_unknown"]) == (None, False)
+    assert (table[0]["probability"], table[0]["can_be_unknown"]) == (None, True)
     status, printed, _ = run("sort", "alone", "photos/blue")
     assert (status, "%" in printed) == (0, False)
 

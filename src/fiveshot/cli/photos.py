@@ -153,12 +153,13 @@ def _with_chance(label: str, probability: float | None) -> str:
 
 
 def note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
-    """Note that a model with few photos cannot call a photo unknown."""
-    from fiveshot.recognizer import can_reject, thresholds_note
+    """Note that a model with few photos cannot call any photo unknown, or quite other things alone."""
+    from fiveshot.recognizer import can_reject, rejects_other_things, thresholds_note
 
     contents = recognizer.snapshot.contents
     if not can_reject(contents) and not answer.as_json:
-        answer.note(f"{thresholds_note(contents)}; until then every photo gets the name of a class")
+        named = "look-alikes get" if rejects_other_things(contents) else "every photo gets"
+        answer.note(f"{thresholds_note(contents)}; until then {named} the name of a class")
 
 
 def tell_delivered(answer: Answer, done: Delivered, places: OutputTargets) -> None:

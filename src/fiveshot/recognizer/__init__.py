@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.recognition.rejection import Rejection as Rejection
     from fiveshot.recognizer.recognition.rejection import can_reject as can_reject
     from fiveshot.recognizer.recognition.rejection import fit_rejection as fit_rejection
+    from fiveshot.recognizer.recognition.rejection import rejects_other_things as rejects_other_things
     from fiveshot.recognizer.recognition.rejection import thresholds_note as thresholds_note
     from fiveshot.recognizer.recognition.snapshot import Snapshot
     from fiveshot.recognizer.recognition.snapshot import check_top as check_top
@@ -226,6 +227,7 @@ _MODULES = {
         "Rejection",
         "can_reject",
         "fit_rejection",
+        "rejects_other_things",
         "thresholds_note",
     ),
     "recognition.snapshot": (

@@ -95,7 +95,7 @@ class Prediction:
 
     @property
     def can_be_unknown(self) -> bool:
-        """Whether the photo could be called unknown: False while the model has too few photos for that."""
+        """Whether the photo could be called unknown: False while the model has no threshold for that."""
         return self.threshold is not None
 
     @property

@@ -1,6 +1,7 @@
 """When a photo is called unknown: a threshold on its familiarity, by how well the nearest class is known.
 
-Thresholds are set on held-out photos of a base, or on the learned photos themselves.
+Thresholds are set on held-out photos of a base, or on the learned photos themselves. While these are too few,
+general photographs show what is quite another thing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fiveshot.core.draws import hold_back
 from fiveshot.core.labels import Label, as_labels, python_labels
 from fiveshot.errors import InputError, counted
 from fiveshot.recognizer.recognition._held_out import fold_numbers, without_fold
+from fiveshot.recognizer.recognition.background import LEAST_LIKENESS, LEAST_RATE, background_fingerprint
 from fiveshot.recognizer.recognition.sureness import Table, chains_of, is_table, sure_threshold
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos
 from fiveshot.recognizer.store.manifest import Manifest, check_rate
@@ -58,7 +60,8 @@ class Rejection:
     Without thresholds nothing can be called unknown; ``note`` says on what they rest, or why there are none.
     ``table`` has the thresholds at other rates, and ``sure`` the probabilities from which an answer is sure, by
     the rate of wrong answers. ``standing`` is the threshold for classes learned after the base where photos of
-    none of the classes count: on how a photo stands beside these, see ``Strangers``.
+    none of the classes count: on how a photo stands beside these, see ``Strangers``. ``background`` is the
+    threshold on how much a photo is like a class beside general photographs, where there is no other.
 
     >>> rejection = Rejection(0.05, counts=(1, 100), thresholds=(-4.0, -2.0), note="an example")
     >>> rejection.threshold(10), rejection.threshold(1000)
@@ -72,6 +75,7 @@ class Rejection:
     table: tuple[tuple[float, tuple[float, ...]], ...] = ()  # rate and thresholds, the rates rising
     sure: Table = ()
     standing: float | None = None
+    background: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be interpolated."""
@@ -128,7 +132,7 @@ class Rejection:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values, of what is kept in a model."""
-        return {key: value for key, value in asdict(self).items() if key != "standing"}
+        return {key: value for key, value in asdict(self).items() if key not in ("standing", "background")}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Rejection:
@@ -246,14 +250,48 @@ def thresholds_note(contents: Contents) -> str:
     if not len(contents.memory.labels):
         return NO_CLASS
     held, against = _at_hand(contents)
-    return shots_note(rate, held, against) if of_base is None else of_base.note + _beside(held, against)
+    if of_base is not None:
+        return of_base.note + _beside(held, against)
+    if rejects_other_things(contents):
+        return background_note(rate, held)
+    return shots_note(rate, held, against)
 
 
 def can_reject(contents: Contents) -> bool:
-    """Tell whether a model has photos enough to call others unknown, without computing its thresholds."""
+    """Tell whether a model has photos enough to call others unknown, without computing its thresholds.
+
+    If not, it may still tell quite other things, see ``rejects_other_things``.
+    """
     held, against = _at_hand(contents)
     enough = held >= photos_needed(contents.manifest.options.false_rejection) or _counts(held, against)
     return enough or base_thresholds(contents.manifest) is not None
+
+
+def rejects_other_things(contents: Contents) -> bool:
+    """Tell whether a model of too few photos calls at least quite other things unknown, by general photographs."""
+    return fits_background(contents, contents.manifest.options.false_rejection) and not can_reject(contents)
+
+
+def fits_background(contents: Contents, rate: float) -> bool:
+    """Tell whether general photographs may stand in for thresholds: they are of one backbone, and need photos."""
+    if rate < LEAST_RATE or contents.manifest.backbone.fingerprint != background_fingerprint():
+        return False
+    classes = contents.classes.values()
+    return bool(classes) and not len(contents.base.labels) and all(one.sha256s for one in classes)
+
+
+def background_note(rate: float, held: int) -> str:
+    """Say what a model can reject that has too few photos for thresholds of its own."""
+    needed = f"{photos_needed(rate)} photos of classes with two or more are needed, not {held}"
+    return f"so far only photos of quite other things are called unknown: to tell look-alikes, {needed}"
+
+
+def beside_background(rejection: Rejection, contents: Contents) -> Rejection:
+    """Return thresholds as they are, or, where there are none, the one beside general photographs."""
+    rate = rejection.false_rejection
+    if rejection.counts or rejection.standing is not None or not fits_background(contents, rate):
+        return rejection
+    return replace(rejection, background=LEAST_LIKENESS, note=background_note(rate, _held_out_of(contents)))
 
 
 def _at_hand(contents: Contents) -> tuple[int, int]:

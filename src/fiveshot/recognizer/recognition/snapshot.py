@@ -15,6 +15,7 @@ from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.core.scorers import Answer, Scorer, make_scorer, own_parameters, plain_parameters
 from fiveshot.errors import InputError, StorageError, is_number
+from fiveshot.recognizer.recognition.background import general_background
 from fiveshot.recognizer.recognition.levels import Groups, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import (
     NO_CLASS,
@@ -22,6 +23,7 @@ from fiveshot.recognizer.recognition.rejection import (
     Rejection,
     Strangers,
     base_thresholds,
+    beside_background,
     leave_out,
     rejection_at,
     some_strangers,
@@ -139,10 +141,27 @@ class Snapshot:
         """Return how many of the learned photos a rate would reject, each left out of the model."""
         if not len(self.memory.labels):
             return RejectedAt(float(check_rate(rate)), 0, 0, 0, 0, NO_CLASS)
-        rejection = rejection_at(self.left_out, check_rate(rate), base_thresholds(self.manifest))
+        rejection = self._rejection_at(check_rate(rate))
+        if rejection.background is not None:
+            return self._rejected_beside_background(rejection, rejection.background)
         rejected, strange = self.left_out.rejected(rejection)
         photos = len(self.left_out.familiar), len(self.left_out.strange)
         return RejectedAt(float(rate), photos[0], rejected, photos[1], strange, rejection.note)
+
+    def _rejection_at(self, rate: float) -> Rejection:
+        return beside_background(rejection_at(self.left_out, rate, base_thresholds(self.manifest)), self.contents)
+
+    def _rejected_beside_background(self, rejection: Rejection, least: float) -> RejectedAt:
+        left = general_background().left_out([one.features for one in self.contents.classes.values()])
+        like = self._like_classes(self._negatives)
+        rejected, strange = (int((each < least).sum()) for each in (left, like))
+        return RejectedAt(rejection.false_rejection, len(left), rejected, len(like), strange, rejection.note)
+
+    def _like_classes(self, X: Floats) -> Floats:
+        """Return how much photos are like a class beside general photographs."""
+        background = general_background()
+        features = [one.features for one in self.contents.classes.values()]
+        return background.likeness(X, self._once("background", lambda: background.means(features)))
 
     @property
     def nearby_head(self) -> Scorer:
@@ -235,6 +254,8 @@ class Snapshot:
         """Return scores, probabilities and familiarity of features, from one pass."""
         with one_thread() if len(X) <= FEW else nullcontext():
             answer = self.head.answer(X)
+            if self.rejection.background is not None:
+                return replace(answer, familiarity=self._like_classes(X))
             return answer if self.strangers is None else self.strangers.judged(X, answer)
 
     @property
@@ -263,6 +284,8 @@ class Snapshot:
         least = 0.0 if single else self.sure if sure is None else sure
         order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, : max(top, 2)]
         thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
+        if self.rejection.background is not None:
+            thresholds = np.full(len(order), self.rejection.background)
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
             _prediction(
@@ -303,7 +326,7 @@ class Snapshot:
         of_base = base_thresholds(self.manifest)
         if of_base is not None and self.contents.negatives is None:
             return of_base
-        return rejection_at(self.left_out, self.manifest.options.false_rejection, of_base)
+        return self._rejection_at(self.manifest.options.false_rejection)
 
     def _sure_threshold(self) -> float:
         rate, of_base = self.manifest.options.wrong_answers, sure_of_base(self.manifest)
