@@ -819,6 +819,7 @@ def test_status_metrics_and_document(service: Live) -> None:
         "/v1/sort/{id}/learn",
         "/v1/sort/{id}/photos",
         "/v1/sort/{id}/photos/{number}",
+        "/v1/sort/{id}/places",
         "/v1/undo",
     }
     answer = document["paths"]["/v1/classes/{name}/photos"]["post"]["responses"]["200"]["content"][

@@ -12,6 +12,15 @@ let except = "";
 let noneToo = false;
 let round = 0;
 
+// The candidates of all predictions, the likeliest first.
+export function likelyNames(predictions) {
+  const shares = new Map();
+  for (const { candidates } of predictions) {
+    for (const { label, probability } of candidates) shares.set(label, probability === null ? undefined : (shares.get(label) || 0) + probability / predictions.length);
+  }
+  return Array.from(shares, ([label, probability]) => ({ label, probability })).sort((a, b) => b.probability - a.probability);
+}
+
 // Returns the chosen name, or null. `pictures` are images of the photos that the name is for.
 export function chooseName(title, { candidates = [], not = "", none = false, pictures = [] } = {}) {
   [likely, except, noneToo] = [candidates.filter((one) => one.label !== not), not, none];

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { $, button, inSlices, make, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
 import { model, refresh, whenChanged } from "./model.js";
-import { NONE, chooseName } from "./naming.js";
+import { NONE, chooseName, likelyNames } from "./naming.js";
 import { enlarge, ofAddress, opener, showKept } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 
@@ -150,7 +150,9 @@ function confirm(ids) {
 
 async function itIs(ids) {
   const title = ids.length > 1 ? `What do ${plural(ids.length, "photo")} show?` : "What does this photo show?";
-  const name = await chooseName(title, { not: ids.length === 1 ? labels.get(ids[0]) ?? "" : "", pictures: ids.map((id) => ofAddress(api.sighting(id), id)) });
+  // What the model said then; it may know more now, so the percentages would mislead.
+  const likely = likelyNames(ids.flatMap((id) => found.get(id)?.prediction || []));
+  const name = await chooseName(title, { candidates: likely.map(({ label }) => ({ label })), not: ids.length === 1 ? labels.get(ids[0]) ?? "" : "", pictures: ids.map((id) => ofAddress(api.sighting(id), id)) });
   if (name) await put(() => api.nameSightings(ids, name), `Learned ${plural(ids.length, "photo")} as “${name}”.`, name);
 }
 

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { $, button, make, percent, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
 import { readOnly } from "./model.js";
-import { chooseName } from "./naming.js";
+import { chooseName, likelyNames } from "./naming.js";
 import { enlarge, ofFile, openerOfPhoto, showPhoto } from "./pictures.js";
 import { partsOf } from "./sending.js";
 
@@ -57,12 +57,8 @@ export function right(ones) {
 }
 
 export async function itIs(ones) {
-  const shares = new Map();
-  for (const one of ones) {
-    for (const { label, probability } of one.found.candidates) shares.set(label, probability === null ? undefined : (shares.get(label) || 0) + probability / ones.length);
-  }
   const wrong = ones.length === 1 ? ones[0].found.label ?? "" : "";
-  const candidates = Array.from(shares, ([label, probability]) => ({ label, probability })).sort((a, b) => b.probability - a.probability);
+  const candidates = likelyNames(ones.map((one) => one.found));
   const name = await chooseName(ones.length > 1 ? `What do ${plural(ones.length, "photo")} show?` : `What does ${ones[0].photo.name} show?`, { candidates, not: wrong, pictures: ones.map((one) => ofFile(one.photo)) });
   if (name) await teach(ones, name);
 }
