@@ -90,8 +90,10 @@ def main() -> None:
         for number, picture in enumerate(taken.values()):
             whole.paste(picture, (number % 2 * (WIDTH + GAP), number // 2 * (HEIGHT + GAP)))
         whole = whole.resize((SHOWN, SHOWN * whole.height // whole.width), Image.Resampling.LANCZOS)
-        whole.quantize(256, Image.Quantize.MAXCOVERAGE).save(HERE / "page.png", optimize=True)
-        taken["review"].quantize(256, Image.Quantize.MAXCOVERAGE).save(HERE / "review.png", optimize=True)
+        whole.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=4).save(HERE / "page.png", optimize=True)
+        taken["review"].quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=4).save(
+            HERE / "review.png", optimize=True
+        )
         browser.close()
 
 

@@ -14,7 +14,7 @@ from fiveshot.cli.app import main
 from fiveshot.data.synthetic import draw_samples
 from fiveshot.errors import InputError
 from fiveshot.features import ExtractionSettings, extract, open_labeled_images
-from fiveshot.recognizer import Recognizer, import_file
+from fiveshot.recognizer import Recognizer, export_onnx, export_web, import_file
 
 SIDE = 8
 
@@ -104,6 +104,16 @@ def test_another_function_is_refused(embedder, tmp_path):
     with pytest.raises(InputError, match="not the python:small-pictures") as caught:
         Recognizer.open(tmp_path / "things", embedder=other)
     assert caught.value.code == "other_backbone"
+
+
+def test_a_function_cannot_be_exported_as_a_graph(embedder, photos, tmp_path):
+    pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
+    with Recognizer.create(tmp_path / "things", embedder=embedder) as things:
+        things.learn_many(photos)
+        for export in (export_onnx, export_web):
+            with pytest.raises(InputError, match="is a Python function, which cannot be written as ONNX"):
+                export(things, tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
 
 
 def test_a_loaded_backbone_can_be_given_too(photos, tmp_path):

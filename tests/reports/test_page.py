@@ -14,7 +14,7 @@ from PIL import Image
 from toys import base_session_only
 
 from fiveshot import Recognizer
-from fiveshot.benchmark import RunRecord
+from fiveshot.benchmark import Job, RunRecord, get_protocol, run_job
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import export_onnx
 from fiveshot.reports import write_report
@@ -201,6 +201,23 @@ def test_a_browser_shows_it(page: Browser, report: Path, width: int, dark: bool)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.requests == [report.as_uri()]
     assert page.complaints == []
+
+
+def test_no_column_is_cut_off_on_a_laptop(page: Browser, toy_folder: Path, tmp_path: Path) -> None:
+    """Also of a protocol with many sessions, whose classes are numbers."""
+    features = str(toy_folder / "cub200.safetensors")
+    draws = [get_protocol("cub200/small").replace(shot_seed=seed) for seed in (0, 1)]
+    records = [run_job(Job(draw, name, features)) for name in ("ncm", "unbiased-lda") for draw in draws]
+    numbered = [replace(r, class_names=tuple(map(str, range(len(r.class_names))))) for r in records]
+    (tmp_path / "report.html").write_text(report_page(numbered), encoding="utf-8")
+    page.open(tmp_path / "report.html", width=1280)
+    tables = "Array.from(document.querySelectorAll('table')).filter(one => one.checkVisibility())"
+    assert page.evaluate(f"{tables}.length") >= 3
+    assert page.evaluate(f"{tables}.every(one => one.scrollWidth <= one.parentElement.clientWidth)")
+    words = page.evaluate("document.body.textContent.replace(/\\s+/g, ' ')")
+    assert "95 % interval of A_last" in words
+    assert "Not in this table: A_HM after sessions 2, 4, 6 and 8." in words
+    assert "class 0" in words
 
 
 def test_the_browser_would_tell_of_requests_and_errors(page: Browser, tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import site
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,10 +103,22 @@ if __name__ == "__main__":
 """
 
 
+def python_in_a_folder_with_a_space(folder: Path) -> Path:
+    """Return a Python that has the libraries of this one."""
+    environment = folder / "my projects" / "environment"
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    found = subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True)
+    lines = [f"import site; site.addsitedir({place!r})\n" for place in site.getsitepackages()]
+    Path(found.strip(), "libraries.pth").write_text("".join(lines))
+    return python
+
+
 def test_the_command_starts_a_cluster_of_its_own(features: Path, light_path: Path, tmp_path: Path) -> None:
     """It listens on all interfaces and refuses requests without its token. It also runs a head of a plugin.
 
-    The folder has modules of well-known names, which no process of the cluster may import.
+    The folder has modules of well-known names, which no process of the cluster may import. Python is in a folder
+    with a space in its name.
     """
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     hostile, seen, said = tmp_path / "hostile", tmp_path / "seen", tmp_path / "said.json"
@@ -117,7 +131,7 @@ def test_the_command_starts_a_cluster_of_its_own(features: Path, light_path: Pat
     plugin.parent.mkdir()
     plugin.write_text(CITY)
     command = [
-        sys.executable,
+        str(python_in_a_folder_with_a_space(tmp_path)),
         str(program),
         "--plugin",
         str(plugin),

@@ -59,6 +59,7 @@ OPERATIONS = (
     ("/v1/sort/{id}/learn", "POST"),
     ("/v1/sort/{id}/photos", "POST"),
     ("/v1/sort/{id}/photos/{number}", "GET"),
+    ("/v1/sort/{id}/places", "GET"),
     ("/v1/undo", "POST"),
 )
 

@@ -115,6 +115,13 @@ def test_a_folder_in_parts_is_sorted_and_named(service: Live) -> None:
     assert {one["photo"] for one in after["known"]} | {n for one in after["groups"] for n in one["photos"]} == set(
         range(7)
     )
+    home = service.client.get(f"/v1/sort/{name}/places").json()["places"]
+    folders = {one["photo"]: one["label"] for one in after["known"]}
+    folders |= {n: f"_unknown/{one['id']}" for one in after["groups"] for n in one["photos"]}
+    folders |= dict.fromkeys(range(7, 13), "teal")
+    assert {one["photo"]: one["place"].rpartition("/")[0] for one in home} == folders
+    assert home[7]["place"] == "teal/teal-0.jpg"
+    assert [one["learned"] for one in home] == [False] * 7 + [True] * 6
     again = {"name": "teal", "photos": [7]}
     assert refused(service.client.post(f"/v1/sort/{name}/learn", json=again), 409) == "named"
     assert (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,10 @@ import httpx
 import pytest
 from live import Live, live
 from PIL import Image
-from tiny import encoded, photo, picture
+from tiny import encoded, picture
+from watcher import Keep, shots, watching
 
-from fiveshot.data import BytesSource, Photo
-from fiveshot.recognizer import Recognizer, keep_sighting, see_photos
 from fiveshot.values import SightingLimits
-
-Keep = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -31,20 +28,9 @@ def service(fresh_path: Path) -> Iterator[Live]:
 
 @pytest.fixture
 def keep(service: Live, fresh_path: Path) -> Iterator[Keep]:
-    """A watch with its own connection to the same model: it keeps photos as sightings and returns their ids."""
-    with Recognizer.open(fresh_path, device="cpu", runtime="torch") as watcher:
-
-        def kept(*photos: tuple[str, bytes], limits: SightingLimits | None = None) -> list[str]:
-            given = [Photo(BytesSource(data, name)) for name, data in photos]
-            seen = see_photos(watcher, given, top=3, sure=None, keep=True)
-            about = {"seen": "2026-05-01T10:00:00.000Z", "source": "http://camera/a.jpg"}
-            return [keep_sighting(watcher, one, limits or SightingLimits(), **about) for one in seen]
-
+    """A watch of the same model: it keeps photos as sightings and returns their ids."""
+    with watching(fresh_path) as kept:
         yield kept
-
-
-def shots(name: str, *numbers: int) -> list[tuple[str, bytes]]:
-    return [(f"{name}-{number}.jpg", photo(name, number)) for number in numbers]
 
 
 def listed(service: Live, **params: Any) -> dict[str, Any]:

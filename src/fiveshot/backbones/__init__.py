@@ -46,12 +46,14 @@ if TYPE_CHECKING:
         attach_adapters,
         detach_adapters,
     )
+    from fiveshot.backbones._function import FunctionNetwork as FunctionNetwork
     from fiveshot.backbones._networks import resolve_name
     from fiveshot.backbones.backbone import Backbone, load_backbone, torch_embedder
     from fiveshot.backbones.backbone import checked_device as checked_device
     from fiveshot.backbones.backbone import normal_levels as normal_levels
     from fiveshot.backbones.backbone import normalize_tensor as normalize_tensor
     from fiveshot.backbones.backbone import read_features as read_features
+    from fiveshot.backbones.bundles.bundle import BundleNetwork as BundleNetwork
     from fiveshot.backbones.embedded import EmbeddedNetwork as EmbeddedNetwork
     from fiveshot.backbones.export import export_onnx as export_onnx
     from fiveshot.backbones.gpu import quick_vit as quick_vit
@@ -107,11 +109,12 @@ _FOR_PACKAGES = [
     "quick_vit",
     "read_features",
 ]
+_NETWORKS = {"BundleNetwork": "bundles.bundle", "EmbeddedNetwork": "embedded", "FunctionNetwork": "_function"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "EmbeddedNetwork":
-        return imported_name(__name__, ("embedded",), name, [name])
+    if name in _NETWORKS:
+        return imported_name(__name__, (_NETWORKS[name],), name, [name])
     names = [*__all__, *_FOR_PACKAGES]
     if name in names:
         require_extra(*TORCH)

@@ -413,7 +413,7 @@ def _described_weights(file: Path) -> BackboneFile:
 
 def _described_folder(folder: Path) -> BackboneFile:
     """Return what the ONNX bundle in a folder says; the graph is checked, and not run."""
-    from fiveshot.backbones.bundle import load_bundle
+    from fiveshot.backbones.bundles.bundle import load_bundle
 
     found = load_bundle(BackboneSpec(str(folder.absolute())))
     return BackboneFile(

@@ -165,7 +165,7 @@ def _choice(name: str) -> BackboneChoice:
     if name in KNOWN:
         return replace(KNOWN[name], local=_is_local(name) if is_installed("huggingface_hub") else None)
     if is_bundle(name):
-        from fiveshot.backbones.bundle import describe_bundle  # it builds on this module
+        from fiveshot.backbones.bundles.bundle import describe_bundle  # it builds on this module
 
         return describe_bundle(name)
     require_extra(*TORCH)

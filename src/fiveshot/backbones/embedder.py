@@ -310,7 +310,7 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     if spec.name.startswith(FUNCTION):
         raise missing_function(spec.name)
     if is_bundle(spec.name):
-        from fiveshot.backbones.bundle import bundle_embedder
+        from fiveshot.backbones.bundles.bundle import bundle_embedder
 
         return bundle_embedder(spec)
     device = choose_device(spec.device)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.answers.folders import Placed as Placed
     from fiveshot.recognizer.answers.folders import PutBack as PutBack
     from fiveshot.recognizer.answers.folders import Way as Way
+    from fiveshot.recognizer.answers.folders import free_places as free_places
     from fiveshot.recognizer.answers.folders import put_back as put_back
     from fiveshot.recognizer.change import ConflictError, NotErasedError, erase_pending
     from fiveshot.recognizer.checking import Finding, check_model
@@ -144,6 +145,7 @@ _MODULES = {
         "Placed",
         "PutBack",
         "Way",
+        "free_places",
         "put_back",
     ),
     "change": (

@@ -77,7 +77,10 @@ def bench_table(
         rows += [Row(_paper_cells(protocol, name), PAPER_BLOCK) for name in theirs]
     columns = (
         Column("method"),
-        *(Column(f"A_HM {number}", percent=True, spread=False, marked=2) for number in sessions),
+        *(
+            Column(f"A_HM {n}", percent=True, spread=False, marked=2, words=f"A_HM after session {n}")
+            for n in sessions
+        ),
         *(Column(name, percent=True, marked=2) for name in ("mean A_HM", "A_last", "A_inc")),
         Column("ECE", percent=True, marked=0),
         Column("time (s)"),

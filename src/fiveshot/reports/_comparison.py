@@ -194,12 +194,26 @@ def further_table(experiment: Experiment) -> Table:
     for variant in variants:
         paired = _paired(behind.get(variant.label), leads=variant is leader) if several else ()
         rows.append(Row(_cells(variant, paired)))
-    sure = [f"{name}, 95 %" for name in WITH_INTERVAL]
+    sure = [(f"{name}, 95 %", f"95 % interval of {name}") for name in WITH_INTERVAL]
+    if several:
+        sure += [
+            (f"less {leader.label}'s", f"{LEADING} less that of {leader.label}"),
+            ("p", "p of this difference"),
+        ]
+    balance = (
+        ("gAcc", "gAcc", 1),
+        ("area", "area under the curve of base and new", 1),
+        ("forgetting", "forgetting", 0),
+        ("ECE base", "ECE after the base session", 0),
+        ("ECE mean", "ECE, mean of all sessions", 0),
+    )
     columns = [
         Column("method"),
-        *(Column(name, "sure:") for name in (*sure, *([f"less {leader.label}'s", "p"] if several else []))),
-        *(Column(name, "balance:", percent=True, spread=False, marked=1) for name in ("gAcc", "area")),
-        *(Column(name, "balance:", percent=True, spread=False) for name in ("forgetting", "ECE base", "ECE mean")),
+        *(Column(name, "sure:", words=words) for name, words in sure),
+        *(
+            Column(name, "balance:", percent=True, spread=False, marked=marked, words=words)
+            for name, words, marked in balance
+        ),
     ]
     return Table(
         f"{experiment.protocol.name}: how sure, and how balanced",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fiveshot.benchmark import RunRecord
 from fiveshot.metrics import Spread
 from fiveshot.reports._styles import Style, styles
-from fiveshot.reports._variants import Variant
+from fiveshot.reports._variants import Variant, class_titles
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 38
@@ -198,7 +198,7 @@ def confusion_chart(matrix: ConfusionMatrix, label: str) -> Drawing:
 def confusion_matrix(records: Sequence[RunRecord]) -> ConfusionMatrix:
     """Return the confusion after the last session, over all runs together (they differ in their seed)."""
     first = records[0]
-    kind, groups = class_groups(first.session_classes, first.class_names)
+    kind, groups = class_groups(first.session_classes, class_titles(first.class_names))
     place = np.full(len(first.class_names), -1)
     for number, group in enumerate(groups):
         place[list(group.classes)] = number

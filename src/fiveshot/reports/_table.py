@@ -67,6 +67,8 @@ class Column:
         Show deviations next to the means.
     marked : int
         With 1 the highest value of a block is bold, with 2 the second is underlined too.
+    words : str
+        A longer heading, for a page that has room for it.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class Column:
     decimals: int = 1
     spread: bool = True
     marked: int = 0
+    words: str = ""
 
     @property
     def title(self) -> str:
@@ -218,12 +221,13 @@ def marks(table: Table) -> dict[tuple[int, int], Mark]:
 
 
 def header_groups(columns: tuple[Column, ...]) -> list[tuple[str, int]]:
-    """Return each run of columns of one group as its word and their number.
+    """Return each run of columns of one group as its word and their number. Long headings need no group.
 
     >>> header_groups((Column("method"), Column("A_last", "small"), Column("A_inc", "small")))
     [('', 1), ('small', 2)]
     """
-    return [(group, len(list(members))) for group, members in groupby(column.group for column in columns)]
+    grouped = groupby("" if column.words else column.group for column in columns)
+    return [(group, len(list(members))) for group, members in grouped]
 
 
 def by_group(table: Table) -> tuple[Table, ...]:

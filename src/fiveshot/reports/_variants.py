@@ -32,6 +32,16 @@ def method_label(method: str, flavor: str = "paper") -> str:
     return name if flavor == "paper" else f"{name} ({flavor})"
 
 
+def class_titles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of classes as a page shows them; numbers alone could be mistaken for counts.
+
+    >>> class_titles(["owl", "7"]), class_titles(["0", "1"])
+    (('owl', '7'), ('class 0', 'class 1'))
+    """
+    numbers = all(name.isascii() and name.isdecimal() for name in names)
+    return tuple(f"class {name}" if numbers else name for name in names)
+
+
 @dataclass(frozen=True, eq=False)
 class Variant:
     """One method with one set of parameters, run with one or more seeds.

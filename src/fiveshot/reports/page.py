@@ -31,7 +31,7 @@ from fiveshot.reports._drawings import (
 )
 from fiveshot.reports._formats import write_text
 from fiveshot.reports._table import Column, Number, Row, Table, header_groups, marks, shown
-from fiveshot.reports._variants import ANSWERS, Experiment, experiments, representatives
+from fiveshot.reports._variants import ANSWERS, Experiment, class_titles, experiments, representatives
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
     best = max(experiment.variants, key=lambda variant: variant.summary.a_last.mean)
     drawn = representatives(experiment.variants)
     matrices = [(variant, confusion_matrix(variant.records)) for variant in drawn]
+    results = experiment_table(experiment)
     return {
         "title": title,
         "number": number,
@@ -153,7 +154,8 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
         "backbone": experiment.provenance.get("backbone", "unknown"),
         "official_lists": experiment.session_lists is not None,
         "best": (best.label, percent(best.summary.a_last)),
-        "results": experiment_table(experiment),
+        "results": results,
+        "left_out": _left_out(results, len(best.summary.a_hm)),
         "further": further_table(experiment),
         "session_chart": session_chart(drawn),
         "trade_off_chart": trade_off_chart(drawn),
@@ -176,6 +178,17 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
         "labels": [variant.label for variant in experiment.variants],
         "configuration": _configuration(experiment),
     }
+
+
+def _left_out(results: Table, later: int) -> str:
+    """Name the sessions whose A_HM the table of results does not show."""
+    shown_names = {column.name for column in results.columns}
+    missing = [str(number) for number in range(1, later + 1) if f"A_HM {number}" not in shown_names]
+    if not missing:
+        return ""
+    named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+    word = "session" if len(missing) == 1 else "sessions"
+    return f"Not in this table: A_HM after {word} {named}. Mean A_HM is the mean of all sessions."
 
 
 def _by_session(experiment: Experiment, title: str, measure: str) -> Table:
@@ -219,8 +232,9 @@ def _classes(experiment: Experiment) -> list[tuple[str, int, list[float | None]]
             if accuracy is not None:
                 values.setdefault(label, []).append(accuracy)
         accuracies.append({label: sum(found) / len(found) for label, found in values.items()})
+    titles = class_titles(first.class_names)
     return [
-        (first.class_names[label], session, [known.get(label) for known in accuracies])
+        (titles[label], session, [known.get(label) for known in accuracies])
         for session, classes in enumerate(first.session_classes)
         for label in classes
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -152,7 +153,7 @@ def connected(address: str | None = None) -> Iterator[Resources]:
                 address=address or "local",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                runtime_env=_safe_workers(empty),
+                runtime_env=_safe_workers(empty) | ({} if address else _quoted_python()),
                 **own,
             )
     except (OSError, ValueError, RuntimeError) as error:
@@ -183,6 +184,11 @@ def _safe_workers(empty: str) -> dict[str, Any]:
             os.chdir(here)
 
     return {"working_dir": empty, "env_vars": SAFE_PATH, "worker_process_setup_hook": settle_in}
+
+
+def _quoted_python() -> dict[str, str]:
+    """Return Ray's setting for this Python: Ray starts workers by a shell and quotes no spaces in its path."""
+    return {"py_executable": shlex.quote(sys.executable)} if " " in sys.executable else {}
 
 
 @contextmanager

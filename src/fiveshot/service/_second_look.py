@@ -20,6 +20,7 @@ from fiveshot.recognizer import (
     PhotoRecord,
     Snapshot,
     apply_review,
+    free_places,
     keep_photos,
     photo_features,
     review_model,
@@ -90,11 +91,15 @@ class SortingSet:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     known: tuple[tuple[int, int], Sorting] | None = None  # by state and photos
 
+    def learned(self, snapshot: Snapshot) -> dict[int, str]:
+        """Return the class of each photo that the model has learned; one whose learning was undone is none."""
+        names = {digest: row.name for row in snapshot.contents.rows.values() for digest in row.sha256s}
+        return {place: names[one.sha256] for place, one in enumerate(self.photos) if one.sha256 in names}
+
     def left(self, snapshot: Snapshot) -> list[int]:
-        """Return the numbers of the photos that the model has not learned, including photos whose learning was
-        undone."""
-        learned = {digest for row in snapshot.contents.rows.values() for digest in row.sha256s}
-        return [number for number, photo in enumerate(self.photos) if photo.sha256 not in learned]
+        """Return the numbers of the other photos."""
+        learned = self.learned(snapshot)
+        return [number for number in range(len(self.photos)) if number not in learned]
 
 
 class Sortings:
@@ -180,6 +185,27 @@ class Sortings:
                 one.known = key, await asyncio.to_thread(sort)
             return one.known[1]
 
+    async def places(self, name: str) -> list[SortedPlace]:
+        """Return where each photo of a set belongs: the folder of its class, or of its group."""
+        found, one = await self.sorting(name), self._of(name)
+        learned = one.learned(self._engine.serving.snapshot)
+        known = {each.photo: each for each in found.known}
+        groups = {photo: group.id for group in found.groups for photo in group.photos}
+        labels = {number: each.label for number, each in known.items()} | learned
+        every = range(len(found.photos))
+        places = free_places([(found.photos[n], labels.get(n), groups.get(n, "")) for n in every])
+        return [
+            SortedPlace(
+                photo=number,
+                place=place,
+                label=labels.get(number),
+                probability=known[number].probability if number in known and number not in learned else None,
+                group=None if number in labels else groups.get(number),
+                learned=number in learned,
+            )
+            for number, place in zip(every, places, strict=True)
+        ]
+
     async def learn(self, name: str, label: str, group: str | None, photos: Sequence[int] | None) -> LearnedClass:
         """Learn a group, or some photos, under a name."""
         one = self._of(name)
@@ -253,6 +279,25 @@ class SortReply(BaseModel):
     state: int
 
 
+class SortedPlace(BaseModel):
+    """Where a photo of a set belongs."""
+
+    photo: int = Field(description="Its number.")
+    place: str = Field(description="A folder and a file name; no two photos have the same.")
+    label: str | None = Field(description="Its class; null if it is unknown.")
+    probability: float | None = Field(
+        description="Null for a learned or unknown photo, and if there is one class."
+    )
+    group: str | None = Field(description="Id of the group of an unknown photo.")
+    learned: bool = Field(description="Whether the model has learned it.")
+
+
+class PlacesReply(BaseModel):
+    """Where the photos of a set belong, those that the model has learned among them."""
+
+    places: list[SortedPlace]
+
+
 class SortName(RequestBody):
     """A name for a group, or for some photos."""
 
@@ -313,6 +358,12 @@ async def sort(
     """Sort the photos of a set that have no name yet: known classes, groups of the others, and a queue."""
     found = await service.sortings.sorting(id)
     return SortReply(**vars(found) | {"queue": found.queue[:questions]})
+
+
+@second_look_routes.get("/sort/{id}/places", **documented("sort", 404, 409, example="places"))
+async def places(service: TheService, id: Id) -> PlacesReply:
+    """Say where each photo of a set belongs: a folder for each class and group, with safe and unique names."""
+    return PlacesReply(places=await service.sortings.places(id))
 
 
 @second_look_routes.get("/sort/{id}/photos/{number}", **documented("sort", 404, 409, kind="image/jpeg"))

@@ -413,6 +413,15 @@ def test_weights_are_rounded_to_a_step_of_their_row_or_block() -> None:
     assert (found["bias"] == few[0]).all()  # not worth it
 
 
+def test_a_graph_too_large_for_a_page_is_refused(
+    small: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fiveshot.recognizer.shipping._web.MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="too much for a web page"):
+        export_web(small, tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
 def test_a_folder_with_other_files_is_left_alone(model: Recognizer, tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("mine")
     with pytest.raises(StorageError) as caught:

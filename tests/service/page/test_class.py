@@ -66,7 +66,9 @@ def test_what_stands_under_a_photo_can_be_read_on_a_phone(open_page: Callable[..
     page = open_page(birds.url, **PHONE).page
     open_class(page, "owl", 5)
     notes = page.locator("#about-photos p")
-    assert [text.split()[0] for text in notes.all_inner_texts()] == ids(birds, "owl")
+    named = page.locator("#about-photos .pick + p").all_inner_texts()
+    assert named == ids(birds, "owl")
+    assert "owl-3.jpg" in notes.all_inner_texts()  # and what the file is called
     fits = "all => all.every(one => one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight)"
     assert notes.evaluate_all(fits)
 

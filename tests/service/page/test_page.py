@@ -58,8 +58,11 @@ def real_photographs(folder: Path) -> dict[str, tuple[list[Path], Path]]:
         for member in archive:
             label = member.name.split("/")[1] if member.name.count("/") == 2 else ""
             if label in found and len(found[label]) < 4:
-                archive.extract(member, folder, filter="data")
-                found[label].append(folder / member.name)
+                content = archive.extractfile(member)
+                assert content is not None
+                photo = folder / Path(member.name).name
+                photo.write_bytes(content.read())
+                found[label].append(photo)
             if all(len(photos) == 4 for photos in found.values()):
                 break
     return {label.split(".")[1].replace("_", " "): (photos[:3], photos[3]) for label, photos in found.items()}

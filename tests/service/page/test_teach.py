@@ -62,6 +62,19 @@ def test_folders_are_learned_as_classes(open_page: Callable[..., Watched], servi
     assert page.inner_text("#teach-result") == ""  # it is not learned any more
 
 
+def test_a_photo_that_cannot_be_used_is_left_out(open_page: Callable[..., Watched], service: Live) -> None:
+    page = open_page(service.url).page
+    page.locator("#none-yet").wait_for()
+    page.fill("#name", "red")
+    page.set_input_files(
+        "#pick-teach", [*files("red"), {"name": "b.jpg", "mimeType": "image/jpeg", "buffer": b""}]
+    )
+    page.click("#learn")
+    page.get_by_role("button", name="Leave it out and learn the rest").click()
+    page.locator("#teach-result", has_text="Learned red from 3 photos.").wait_for()
+    assert len(service.client.get("/v1/classes/red/photos").json()["photos"]) == 3
+
+
 def test_what_was_left_out_comes_back(open_page: Callable[..., Watched], service: Live) -> None:
     page = open_page(service.url).page
     page.locator("#none-yet").wait_for()

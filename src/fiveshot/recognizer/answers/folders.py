@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -28,12 +28,23 @@ from fiveshot.recognizer.answers._journal import JOURNAL, Entry, Journal, read_j
 from fiveshot.recognizer.photos.inputs import SPELLING
 from fiveshot.storage import FilePath, atomic_path
 
-__all__ = ["JOURNAL", "ClassFolders", "Placed", "PutBack", "Way", "folder_name", "put_back", "write_keywords"]
+__all__ = [
+    "JOURNAL",
+    "ClassFolders",
+    "Placed",
+    "PutBack",
+    "Way",
+    "folder_name",
+    "free_places",
+    "put_back",
+    "write_keywords",
+]
 
 UNKNOWN_FOLDER = "_unknown"  # the folder of unknown and unsure photos
 WAYS = ("copy", "link", "move")
 Way = Literal["copy", "link", "move"]
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LONGEST_SUFFIX = 10  # characters; a longer one is a part of the name
 LONGEST = 200  # bytes of a folder's name; systems allow 255
 _ODD = '<>:"|?*\\'  # what some systems do not allow in names
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -243,6 +254,31 @@ def folder_name(label: str | None) -> str:
     parts = [_safe(part) for part in label.split("/") if part.strip()]
     name = "/".join(parts) or _safe(label)
     return f"{name} (class)" if name == UNKNOWN_FOLDER else name
+
+
+def free_places(photos: Iterable[tuple[str, str | None, str]]) -> list[str]:
+    """Return a place for each photo, given by its name, class and group: a folder and a safe name of its own.
+
+    Names that differ only in case are one name, because some systems do not tell them apart.
+
+    >>> free_places([("a.jpg", "owl", ""), ("A.jpg", "owl", ""), ("../b.jpg", None, "g3")])
+    ['owl/a.jpg', 'owl/A (2).jpg', '_unknown/g3/%2E%2E%2Fb.jpg']
+    """
+    found: list[str] = []
+    taken: set[str] = set()
+    for name, label, group in photos:
+        folder = folder_name(label) + (f"/{group}" if label is None and group else "")
+        stem, dot, suffix = name.rpartition(".")
+        if not stem or len(suffix) > LONGEST_SUFFIX:
+            stem, dot, suffix = name, "", ""
+        stem, suffix = _safe(stem), dot + _safe(suffix)
+        place, number = f"{folder}/{stem}{suffix}", 1
+        while place.casefold() in taken:
+            number += 1
+            place = f"{folder}/{stem} ({number}){suffix}"
+        taken.add(place.casefold())
+        found.append(place)
+    return found
 
 
 def _safe(part: str) -> str:

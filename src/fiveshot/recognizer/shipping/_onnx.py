@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fiveshot import __version__
-from fiveshot.backbones import EmbeddedNetwork, Embedder, Preprocessing
+from fiveshot.backbones import BundleNetwork, EmbeddedNetwork, Embedder, FunctionNetwork, Preprocessing
 from fiveshot.core.labels import python_labels
 from fiveshot.core.scorers import Scorer
 from fiveshot.data import INNER_VIEW, VIEWS
@@ -184,9 +184,13 @@ def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
 def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
     """Return the graph from ``images`` to the features."""
     network = embedder.network
-    bundled = getattr(network, "feature_graph", None)
-    if bundled is not None:  # an ONNX bundle, which has a graph of its own
-        return Graph(onnx, _modern(onnx, bundled(), embedder.name))
+    if isinstance(network, FunctionNetwork):
+        raise InputError(
+            f"{embedder.name} is a Python function, which cannot be written as ONNX",
+            hint="make the model with an ONNX file of the network instead (--backbone FILE.onnx)",
+        )
+    if isinstance(network, BundleNetwork):
+        return Graph(onnx, _modern(onnx, network.feature_graph(), embedder.name))
     if not isinstance(network, EmbeddedNetwork):
         require_extra("torch", "timm", "torchvision")
         from fiveshot.backbones import export_onnx as exported

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
-from fiveshot.errors import StorageError
+from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.recognizer.recognition.levels import Groups
 from fiveshot.recognizer.recognition.snapshot import Snapshot
@@ -49,6 +49,7 @@ HEADERS = f"""/*
   X-Content-Type-Options: nosniff
 """
 HALF_FROM, BYTES_FROM = 256, 1 << 17  # smallest sizes of arrays to store in half precision, and in 8 bits
+MOST_BYTES = 100_000_000  # of the graph: every visitor loads it
 BLOCK = 16  # weights of a convolution that share a scale
 TEMPLATE = "index.html"
 BESIDE = ("NOTICE", "_headers", "ort.notices.txt.gz")  # not loaded by browsers
@@ -102,7 +103,13 @@ def write_web(
     target = check_folder(folder, overwrite=overwrite)
     model, said = model_graph(embedder, snapshot.head, rejection=snapshot.rejection, strangers=snapshot.strangers)
     pack_weights(model)
-    contents = _page(title) | {GRAPH: gzip.compress(model.SerializeToString(), 9, mtime=0)}
+    graph = gzip.compress(model.SerializeToString(), 9, mtime=0)
+    if len(graph) > MOST_BYTES:
+        raise InputError(
+            f"the graph of {embedder.name} takes {len(graph) / 1e6:.0f} MB, too much for a web page",
+            hint=f"choose a backbone of at most {MOST_BYTES / 1e6:.0f} MB in 8 bits, or export with --onnx",
+        )
+    contents = _page(title) | {GRAPH: graph}
     said |= {"title": title, "sure": snapshot.sure, "groups": _tree(Groups.of(said["classes"]))}
     said["input"]["rounding"] = embedder.preprocessing.rounding
     said["bytes"] = len(contents[GRAPH]) + len(contents[RUNTIME])

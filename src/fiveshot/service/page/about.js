@@ -5,7 +5,7 @@ import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { change, complain, quiet } from "./notices.js";
 import { model, whenChanged } from "./model.js";
 import { NONE, chooseName } from "./naming.js";
-import { enlarge, ofAddress, opener } from "./pictures.js";
+import { enlarge, ofPhoto, openerOfPhoto, showPhoto } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { addTo } from "./teach.js";
 
@@ -62,8 +62,8 @@ function aboutText() {
 // An enlarged photo of a class, with its actions.
 function picture(photo) {
   return {
-    show: (image) => api.showPicture(image, api.picture(photo.id, photo.kept)),
-    title: `${photo.id} of ${photo.label}`,
+    show: showPhoto(photo.id),
+    title: [`${photo.id} of ${photo.label}`, photo.name].filter(Boolean).join(": "),
     note: scoreText(photo),
     ways: () => [["Move to …", () => move([photo.id])], ["Remove", () => remove([photo.id]), "danger"]],
   };
@@ -76,8 +76,9 @@ function scoreText({ score, taken_for: other }) {
 
 // A photo in a list: it can be enlarged and selected.
 function tile(photo, open) {
-  const note = [photo.id, photo.score === null || photo.score === undefined ? "" : percent(photo.score)].filter(Boolean).join(" · ");
-  const item = make("li", photo.taken_for ? "doubtful" : "", opener(ofAddress(api.picture(photo.id), photo.id), photo.id, open), picker(photo.id), make("p", "small muted", note));
+  const score = photo.score === null || photo.score === undefined ? "" : percent(photo.score);
+  const notes = [photo.name, score].filter(Boolean).map((text) => make("p", "small muted", text));
+  const item = make("li", photo.taken_for ? "doubtful" : "", openerOfPhoto(photo.id, photo.label, open), picker(photo.id), make("p", "small", photo.id), ...notes);
   item.dataset.key = photo.id;
   item.title = scoreText(photo);
   return item;
@@ -91,7 +92,7 @@ const remove = (ids) => change([() => api.remove(ids)], `Removed ${plural(ids.le
 });
 
 async function move(ids) {
-  const to = await chooseName(`Move ${plural(ids.length, "photo")} to`, { not: entry.name, none: !entry.negatives });
+  const to = await chooseName(`Move ${plural(ids.length, "photo")} to`, { not: entry.name, none: !entry.negatives, pictures: ids.map((id) => ofPhoto(id, entry.name)) });
   if (to) await change([() => api.move(ids, to)], `Moved ${plural(ids.length, "photo")} to “${to}”.`, { place: ofClass() });
 }
 

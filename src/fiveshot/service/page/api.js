@@ -12,6 +12,7 @@ export class Failure extends Error {
   constructor(code, message, hint, names = []) {
     super(`${sentence(message, names)} ${sentence(hint || "", names)}`.trim());
     this.code = code;
+    this.names = names; // of the photos or values that it is about
   }
 }
 
@@ -93,6 +94,9 @@ function form(photos) {
   return data;
 }
 
+// The name of a photo as the service repeats it: browsers encode some characters in the names of files.
+export const sentName = (photo) => photo.name.slice(0, 100).replaceAll('"', "%22");
+
 const asJson = (value) => ({ body: JSON.stringify(value), headers: { "Content-Type": "application/json" } });
 const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16)).join("");
 
@@ -133,6 +137,12 @@ export const addToSorting = (id, photos) => json("POST", `/v1/sort/${id}/photos`
 export const sorting = (id) => json("GET", `/v1/sort/${id}`);
 export const learnSorted = (id, photos, name) => json("POST", `/v1/sort/${id}/learn`, asJson({ photos, name }));
 export const sortedPicture = (id, number) => `/v1/sort/${id}/photos/${number}`;
+export const sortedPlaces = (id) => json("GET", `/v1/sort/${id}/places`);
+export const sightings = (limit, before) => json("GET", `/v1/sightings?limit=${limit}${before ? `&before=${before}` : ""}`);
+export const sighting = (id, kept) => `/v1/sightings/${id}${kept ? "?kept=true" : ""}`;
+export const nameSightings = (ids, name) => json("POST", "/v1/sightings/name", asJson({ ids, name }));
+export const confirmSightings = (ids, state) => json("POST", "/v1/sightings/confirm", asJson({ ids, state }));
+export const dismissSightings = (ids) => json("POST", "/v1/sightings/dismiss", asJson({ ids }));
 export const endSorting = (id) => call("DELETE", `/v1/sort/${id}`);
 export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?for_good=true" : ""));
 export const rename = (name, wanted) => json("PATCH", path(name), asJson({ name: wanted }));

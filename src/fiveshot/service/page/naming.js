@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { $, afterwards, make, percent, plural } from "./elements.js";
 
 const MOST = 50; // names shown at once
+const MOST_PICTURES = 5;
 export const NONE = "none of these"; // not a class: the service's name for photos that show no class
 let resolve = () => {};
 let likely = [];
@@ -11,11 +12,14 @@ let except = "";
 let noneToo = false;
 let round = 0;
 
-// Returns the chosen name, or null.
-export function chooseName(title, { candidates = [], not = "", none = false } = {}) {
+// Returns the chosen name, or null. `pictures` are images of the photos that the name is for.
+export function chooseName(title, { candidates = [], not = "", none = false, pictures = [] } = {}) {
   [likely, except, noneToo] = [candidates.filter((one) => one.label !== not), not, none];
   $("naming-title").textContent = title;
   $("naming-name").value = "";
+  const more = pictures.length - MOST_PICTURES;
+  $("naming-photos").replaceChildren(...pictures.slice(0, MOST_PICTURES), ...(more > 0 ? [make("span", "muted small", `and ${plural(more, "other")}`)] : []));
+  $("naming-photos").className = pictures.length > 1 ? "several" : "";
   $("naming-list").replaceChildren();
   $("naming").showModal();
   list();
@@ -86,5 +90,5 @@ export function setUpNaming() {
     const name = chosen && chosen.toLowerCase().includes(typed.toLowerCase()) ? chosen : typed;
     if (name) done(name);
   });
-  $("naming").addEventListener("close", () => done(null));
+  $("naming").addEventListener("close", () => { $("naming-photos").replaceChildren(); done(null); });
 }

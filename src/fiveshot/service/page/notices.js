@@ -7,8 +7,9 @@ import { model, refresh, whenChanged } from "./model.js";
 const ACTIONS = {
   learn: "learning", add: "adding to", forget: "forgetting", rename: "renaming to", merge: "merging",
   remove: "removing photos of", move: "moving photos between", correct: "correcting to", none: "“none of these”",
-  set: "setting", keep: "keeping", review: "the review of",
+  set: "setting", keep: "keeping", review: "the review of", dismiss: "dismissing photos",
 };
+const STAYS = 10_000; // milliseconds that a message is shown after it was last pointed at
 const done = []; // changes made here and not undone: {state, steps, what, then}; without steps only the page was changed
 let timer;
 
@@ -20,7 +21,7 @@ export function quiet() {
     if (old.matches(".message")) old.remove();
     else old.textContent = "";
   }
-  if ($("notice").classList.contains("bad")) $("notice").hidden = true;
+  if ($("notice").classList.contains("bad")) leave();
 }
 
 // Shows an error in its place, or at the foot of the page.
@@ -82,10 +83,12 @@ function notice(kind, text, ways) {
 function later() {
   clearTimeout(timer);
   timer = setTimeout(() => {
-    if ($("notice").matches(":hover, :focus-within")) later();
-    else $("notice").hidden = true;
-  }, 15000);
+    if ($("notice").contains(document.activeElement)) later(); // it is being used with the keyboard
+    else leave();
+  }, STAYS);
 }
+
+const leave = () => { $("notice").hidden = true; };
 
 // The last change made here; if the model was changed since, its last change, by any client.
 function next() {
@@ -132,7 +135,10 @@ function backText(back, answer) {
 }
 
 export function setUpNotices() {
-  $("notice-close").addEventListener("click", () => { $("notice").hidden = true; });
+  $("notice-close").addEventListener("click", leave);
+  $("notice").addEventListener("pointermove", later); // a pointer that only rests on it does not keep it
+  $("notice").addEventListener("keydown", (event) => { if (event.key === "Escape") { event.preventDefault(); leave(); } });
+  addEventListener("hashchange", leave);
   document.addEventListener("close", (event) => {
     if (event.target.contains($("notice"))) document.body.append($("notice"));
   }, true);

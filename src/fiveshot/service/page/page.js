@@ -10,6 +10,7 @@ import { setUpNaming } from "./naming.js";
 import { complain, quiet, setUpNotices } from "./notices.js";
 import { setUpFrame } from "./frame.js";
 import { setUpViewer } from "./pictures.js";
+import * as sightings from "./sightings.js";
 import * as sort from "./sort.js";
 import { setUpStrictness } from "./strictness.js";
 import * as teach from "./teach.js";
@@ -31,7 +32,7 @@ function go() {
     if (name === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${document.querySelector("nav [aria-current]").textContent} · fiveshot`;
+  document.title = `${document.querySelector("nav [aria-current]").firstChild.data.trim()} · fiveshot`;
   if (view === "teach") gallery.draw();
   views[view].open?.();
 }
@@ -57,6 +58,7 @@ function wire() {
   setUpAbout();
   setUpStrictness();
   for (const one of Object.values(views)) one.setUp();
+  if (!readOnly) sightings.setUp();
   setUpZone($("teach-zone"), "teach");
   setUpZone($("try-zone"), "try", { once: true });
   setUpZone($("sort-zone"), "sort");

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { $, button, make } from "./elements.js";
+import { model } from "./model.js";
 
 // Photos are large, so the picture of a file exists only while it is visible. If the browser skips hidden content,
 // its events are used, which costs less than observing every picture.
@@ -29,7 +30,7 @@ function watch(image) {
   return image;
 }
 
-function ofFile(file) {
+export function ofFile(file) {
   const image = Object.assign(make("img"), { alt: file.name, decoding: "async" });
   let url;
   image.show = () => { url = image.src = URL.createObjectURL(file); };
@@ -53,7 +54,20 @@ function notShown(image) {
 // A small picture that can be enlarged.
 export const opener = (image, name, open) => button(image, "open", open, `Enlarge ${name}`);
 export const openerOfFile = (file, open) => opener(ofFile(file), file.name, open);
-export const openerOfPhoto = (id, label, open) => opener(ofAddress(api.picture(id), `${id} of ${label}`), `${id} of ${label}`, open);
+export const ofPhoto = (id, label) => ofAddress(api.picture(id), `${id} of ${label}`);
+export const openerOfPhoto = (id, label, open) => opener(ofPhoto(id, label), `${id} of ${label}`, open);
+
+// Shows a photo enlarged, or its small copy where the photo is not stored or this browser cannot show it.
+export const showKept = (kept, small) => (image) => {
+  const failed = image.onerror;
+  const fallBack = () => { image.onerror = failed; api.showPicture(image, small).catch(failed); };
+  image.onerror = fallBack;
+  api.showPicture(image, kept).catch(fallBack);
+};
+
+// A learned photo; many models keep small copies alone.
+export const showPhoto = (id) => (image) =>
+  (model.keep_photos ? showKept(api.picture(id, true), api.picture(id))(image) : api.showPicture(image, api.picture(id)).catch(image.onerror));
 
 let album = [];
 let place = 0;

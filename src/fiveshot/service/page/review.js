@@ -5,7 +5,7 @@ import { $, button, grouped, inSlices, make, percent, plural, sentence } from ".
 import { change, complain } from "./notices.js";
 import { model, whenChanged } from "./model.js";
 import { chooseName } from "./naming.js";
-import { enlarge, openerOfPhoto } from "./pictures.js";
+import { enlarge, ofPhoto, openerOfPhoto, showPhoto } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { addTo } from "./teach.js";
 
@@ -72,17 +72,17 @@ function showKind(kind, ones, mine) {
   more.hidden = ones.length <= MOST_ROWS;
 }
 
-const shown = (id, label) => ({
-  show: (image) => api.showPicture(image, api.picture(id)), title: label, note: id,
+const shown = ([id, label, name]) => ({
+  show: showPhoto(id), title: label, note: [id, name].filter(Boolean).join(" "),
   ways: () => [["Move to …", () => move([{ photo: id, label }])], ["Remove", () => remove([{ photo: id, label }]), "danger"]],
 });
 
 // Two photos side by side, each with its class; either can be enlarged, with the other next to it.
 function sideBySide(first, second) {
   const both = [first, second].filter(([id]) => id);
-  const pictures = both.map(([id, label]) => shown(id, label));
-  return make("div", "beside", ...both.map(([id, label], place) =>
-    make("figure", "", openerOfPhoto(id, label, () => enlarge(pictures, place)), make("figcaption", "small", label, make("span", "muted", ` ${id}`)))));
+  const pictures = both.map(shown);
+  return make("div", "beside", ...both.map(([id, label, name], place) =>
+    make("figure", "", openerOfPhoto(id, label, () => enlarge(pictures, place)), make("figcaption", "small", label, make("span", "muted", ` ${id}`, name && ` ${name}`)))));
 }
 
 const actionText = (one) => (one.action === "move" ? `Move to ${one.to}` : "Remove");
@@ -94,7 +94,7 @@ function finding(key, one) {
     button("Keep", "", () => keep([one])),
     one.action === "move" ? button("Remove", "quiet danger", () => remove([one])) : button("Move to …", "quiet", () => move([one])));
   const said = one.firm ? sentence(one.reason) : `Look at this: ${one.reason}.`;
-  const item = make("li", "finding", sideBySide([one.photo, one.label], [one.beside, other]), picker(`${one.photo} of ${one.label}`), make("div", "grow", make("p", "", said), ways));
+  const item = make("li", "finding", picker(`${one.photo} of ${one.label}`), sideBySide([one.photo, one.label, one.name], [one.beside, other, one.beside_name]), make("div", "grow", make("p", "", said), ways));
   item.dataset.key = key;
   return item;
 }
@@ -103,7 +103,7 @@ function confused(pair) {
   const [first, second] = pair.classes;
   const title = make("h3", "", `${first} and ${second}: ${plural(pair.count, "photo")} mistaken`);
   const photos = make("ul", "telling", ...pair.photos.map((one) =>
-    make("li", "", sideBySide([one.photo, one.label], [one.beside, one.taken_for]), make("p", "small muted", `taken for ${one.taken_for}, ${percent(one.probability)}`))));
+    make("li", "", sideBySide([one.photo, one.label, one.name], [one.beside, one.taken_for, one.beside_name]), make("p", "small muted", `taken for ${one.taken_for}, ${percent(one.probability)}`))));
   if (!pair.alike) return make("li", "pair", title, photos);
   const ways = make("div", "actions", ...[[first, second], [second, first]].map(([name, to]) =>
     button(`Join them as ${to}`, "", () => changeModel([() => api.join(name, to)], `Joined “${name}” with “${to}”.`))));
@@ -148,7 +148,7 @@ const remove = (ones) => changeModel([() => api.remove(idsOf(ones))], `Removed $
 
 async function move(ones) {
   const likely = [...new Set(ones.map((one) => one.to).filter(Boolean))].map((label) => ({ label }));
-  const to = await chooseName(`Move ${plural(idsOf(ones).length, "photo")} to`, { candidates: likely, none: true });
+  const to = await chooseName(`Move ${plural(idsOf(ones).length, "photo")} to`, { candidates: likely, none: true, pictures: ones.map((one) => ofPhoto(one.photo, one.label)) });
   if (to) await changeModel([() => api.move(idsOf(ones), to)], `Moved ${plural(idsOf(ones).length, "photo")} to “${to}”.`);
 }
 

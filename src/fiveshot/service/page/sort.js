@@ -4,9 +4,11 @@ import * as api from "./api.js";
 import { $, button, grouped, inSlices, make, percent, plural } from "./elements.js";
 import { change, complain, tellGone } from "./notices.js";
 import { chooseName } from "./naming.js";
-import { enlarge, ofAddress, opener, openerOfFile, showFile } from "./pictures.js";
+import { enlarge, ofAddress, ofFile, opener, openerOfFile, showFile } from "./pictures.js";
+import * as sightings from "./sightings.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending, partsOf } from "./sending.js";
+import * as takeHome from "./takehome.js";
 
 const PART = 16; // photos in a request
 const SHORT = 24; // photos of a group that are shown before "Show all"
@@ -17,10 +19,13 @@ let files = new Map(); // by the number from the service
 let tiles = new Map(); // their elements
 let sorting = null;
 let skipped = new Set();
+let again = 0; // photos that were sent before
+let bad = []; // {photo, reason}: photos that cannot be used
 let sending = null;
 let selection = null;
 let round = 0;
 
+export const open = () => sightings.open();
 export const take = (found) => sending.add(found.map(({ file }) => file));
 
 function begin() {
@@ -35,8 +40,7 @@ async function send(photos) {
   session = (await beginning).id;
   const { numbers, refused } = await api.addToSorting(session, photos).catch(beginAgain);
   return photos.map((photo) => {
-    const sent = photo.name.slice(0, 100).replaceAll('"', "%22"); // in the encoding of forms
-    if (refused[0]?.name === sent) return refused.shift();
+    if (refused[0]?.name === api.sentName(photo)) return refused.shift();
     return numbers.shift();
   });
 }
@@ -54,7 +58,10 @@ function beginAgain(error) {
 function received(some) {
   for (const { photo, value, error } of some) {
     const reason = error?.message || value?.message;
-    if (reason) $("sort-bad").append(make("li", "", `${photo.name}: ${reason}`));
+    if (reason) {
+      bad.push({ photo, reason });
+      $("sort-bad").append(make("li", "", `${photo.name}: ${reason}`));
+    } else if (files.has(value)) again += 1;
     else if (value !== undefined) files.set(value, photo);
   }
   $("sort-bad-box").hidden = !$("sort-bad").children.length;
@@ -82,7 +89,7 @@ async function show(mine) {
   const known = grouped(sorting.known, (one) => one.label);
   const left = sorting.known.length + sorting.groups.reduce((sum, group) => sum + group.photos.length, 0);
   $("sorted").hidden = false;
-  $("sort-count").textContent = left ? `${plural(left, "photo")}: ${sorting.known.length} in ${plural(known.size, "known class")}, ${left - sorting.known.length} in ${plural(sorting.groups.length, "group")} to name` : "All photos are learned or skipped.";
+  $("sort-count").textContent = countText(left, known.size);
   ask();
   const sections = [
     ...sorting.groups.map((group) => ({ group, numbers: group.photos })),
@@ -93,11 +100,26 @@ async function show(mine) {
   if (still()) await inSlices(sections, (one) => $("groups").append(one.group ? unknownSection(one) : knownSection(one)), still);
 }
 
+// How many photos are shown here, and where the others are.
+function countText(left, classes) {
+  const is = (count) => (count === 1 ? "is" : "are");
+  const learned = files.size - left;
+  const others = [
+    learned && `${learned} ${is(learned)} learned already`,
+    again && `${again} ${is(again)} here twice`,
+    bad.length && `${bad.length} cannot be used`,
+  ].filter(Boolean);
+  const all = files.size + again + bad.length;
+  const count = others.length ? `${left.toLocaleString("en")} of ${plural(all, "photo")} (${others.join(", ")})` : plural(left, "photo");
+  if (!left) return `Nothing is left to name: ${others.join(", ")}.`;
+  return `${count}: ${sorting.known.length} in ${plural(classes, "known class")}, ${left - sorting.known.length} in ${plural(sorting.groups.length, "group")} to name`;
+}
+
 function unknownSection({ group, numbers }) {
   const name = Object.assign(make("input"), { type: "text", maxLength: 200, autocomplete: "off", placeholder: "Name of what they show" });
   name.setAttribute("aria-label", `Name for a group of ${plural(numbers.length, "photo")}`);
   const form = make("form", "line", name, Object.assign(make("button", "main", "Learn"), { type: "submit" }), button("Choose …", "", async () => {
-    const chosen = await chooseName(`What do ${plural(numbers.length, "photo")} show?`);
+    const chosen = await nameFor(numbers);
     if (chosen) learn(numbers, chosen);
   }));
   form.addEventListener("submit", (event) => {
@@ -151,12 +173,16 @@ function enlargeAll(item) {
 const enlargeFiles = (numbers, place) => enlarge(numbers.map((number) => picture(files.get(number))), place);
 const picture = (photo) => ({ show: showFile(photo), title: photo.name });
 
+function nameFor(numbers, given = {}) {
+  const title = numbers.length > 1 ? `What do ${plural(numbers.length, "photo")} show?` : `What does ${files.get(numbers[0]).name} show?`;
+  return chooseName(title, { ...given, pictures: numbers.map((number) => ofFile(files.get(number))) });
+}
+
 // The queue: one question at a time, the most useful first.
 function ask() {
   const question = sorting.queue.find((one) => !skipped.has(one.photo) && files.has(one.photo));
   $("question").hidden = !question;
   if (!question) return;
-  const photo = files.get(question.photo);
   const numbers = [question.photo, ...question.companions];
   const others = question.companions.length;
   $("question-text").textContent = `This is the most useful photo to name.${others ? ` ${plural(others, "other photo")} like it ${others === 1 ? "gets" : "get"} the same name.` : ""}`;
@@ -165,7 +191,7 @@ function ask() {
   const guess = question.guess ? [button(`It is ${question.guess}`, "", () => learn(numbers, question.guess))] : [];
   $("question-ways").replaceChildren(...guess,
     button(question.guess ? "No, it is …" : "It is …", "", async () => {
-      const name = await chooseName(`What does ${photo.name} show?`, { candidates: question.guess ? [{ label: question.guess }] : [] });
+      const name = await nameFor(numbers, { candidates: question.guess ? [{ label: question.guess }] : [] });
       if (name) learn(numbers, name);
     }),
     button("None of these", "", () => none(numbers)),
@@ -186,7 +212,8 @@ function none(numbers) {
 function clear() {
   const left = sending.clear();
   const count = files.size + left.length;
-  const before = [beginning, session, sorting, files, tiles, skipped];
+  const before = [beginning, session, sorting, files, tiles, skipped, again, bad];
+  const [unused, refused] = [[...$("sort-bad").children], $("sort-bad-box").hidden];
   cleared = session;
   forgetAll();
   for (const part of ["groups", "sort-bad", "sort-messages"]) $(part).replaceChildren();
@@ -194,7 +221,9 @@ function clear() {
   selection.clear();
   tellGone("clearing Sort", `Cleared ${plural(count, "photo")}.`, () => {
     if (beginning) return sending.add([...before[3].values(), ...left]); // to photos that were added since
-    [beginning, session, sorting, files, tiles, skipped] = before;
+    [beginning, session, sorting, files, tiles, skipped, again, bad] = before;
+    $("sort-bad").replaceChildren(...unused);
+    $("sort-bad-box").hidden = refused;
     cleared = null;
     if (left.length) sending.add(left);
     else look();
@@ -202,7 +231,7 @@ function clear() {
 }
 
 function forgetAll() {
-  [beginning, session, sorting, files, tiles, skipped] = [null, null, null, new Map(), new Map(), new Set()];
+  [beginning, session, sorting, files, tiles, skipped, again, bad] = [null, null, null, new Map(), new Map(), new Set(), 0, []];
   round += 1;
 }
 
@@ -214,9 +243,10 @@ export function setUp() {
   sending.place = $("sort-messages");
   $("sort-is").addEventListener("click", async () => {
     const numbers = chosen();
-    const name = await chooseName(`What do ${plural(numbers.length, "photo")} show?`);
+    const name = await nameFor(numbers);
     if (name) learn(numbers, name);
   });
+  takeHome.setUp({ places: () => api.sortedPlaces(session), fileOf: (number) => files.get(number), bad: () => bad });
   $("sort-none").addEventListener("click", () => none(chosen()));
   $("sort-clear").addEventListener("click", clear);
 }

@@ -178,8 +178,32 @@ function tellLearned(reports, failed) {
     const names = reports.map((one) => one.name);
     tell(`Learned ${quoted(names)}.`, { back: { state: reports.at(-1).state, steps, then: () => $("teach-result").replaceChildren() } });
   }
-  for (const [one, error] of failed) said.push(message("bad", all(failed, reports) ? `${one.name}:` : "", error.message));
+  for (const [one, error] of failed) {
+    const box = message("bad", all(failed, reports) ? `${one.name}:` : "", error.message);
+    const bad = unusable(one, error);
+    if (bad.length && bad.length < one.photos.length) {
+      const them = bad.length === 1 ? "it" : `these ${bad.length}`;
+      box.append(" ", button(`Leave ${them} out and learn the rest`, "", () => learnWithout(one, bad)));
+    }
+    said.push(box);
+  }
   $("teach-result").replaceChildren(...said);
+}
+
+// The photos that an error is about. None where it does not tell photos of one name apart.
+function unusable(one, { names = [] }) {
+  const bad = one.photos.filter((photo) => names.includes(api.sentName(photo)));
+  return bad.length === names.length ? bad : [];
+}
+
+function learnWithout(one, bad) {
+  const others = (photos) => photos.filter((photo) => !bad.includes(photo));
+  const left = `Left out ${bad.length === 1 ? bad[0].name : plural(bad.length, "photo")}.`;
+  leaveOut(left, () => {
+    if (one.form) chosen = others(chosen);
+    else folders = folders.map((other) => (other === one ? { ...one, photos: others(one.photos) } : other));
+  });
+  $("teach-form").requestSubmit();
 }
 
 const all = (failed, reports) => failed.length + reports.length > 1;

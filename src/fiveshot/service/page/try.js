@@ -8,7 +8,8 @@ import { model, readOnly, whenChanged } from "./model.js";
 import { enlarge, openerOfFile, showFile } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending } from "./sending.js";
-import { isRight, itIs, noneOfThese, right, truth, verdictKeys, verdictLine, whenSaid } from "./verdict.js";
+import { csvOf, save } from "./takehome.js";
+import { between, isRight, itIs, noneOfThese, right, truth, verdictKeys, verdictLine, whenSaid } from "./verdict.js";
 
 const PART = 8; // photos in a request: few, so that answers come soon
 const LEAST = 0.01; // candidates below it are not shown
@@ -16,6 +17,7 @@ const MOST_LINES = 3;
 const MOST_CHIPS = 12;
 const BLOCK = 8; // rows that the browser draws or skips together: single rows take too long to decide, many rows to draw
 const UNKNOWN = "\0unknown"; // no class can have this name
+const UNSURE = "\0unsure";
 const UNUSABLE = "\0unusable";
 let answers = []; // {key, photo, found, error, item, verdict}
 let byKey = new Map();
@@ -31,8 +33,8 @@ export function take(found) {
   sending.add(found.map(({ file }) => file));
 }
 
-const kindOf = (one) => (one.error ? UNUSABLE : one.found.label === null ? UNKNOWN : one.found.label);
-const kindText = (kind) => ({ [UNKNOWN]: "Unknown", [UNUSABLE]: "Not usable" })[kind] || kind;
+const kindOf = (one) => (one.error ? UNUSABLE : one.found.unsure ? UNSURE : one.found.label ?? UNKNOWN);
+const kindText = (kind) => ({ [UNKNOWN]: "Unknown", [UNSURE]: "Unsure", [UNUSABLE]: "Not usable" })[kind] || kind;
 
 function addAnswers(some) {
   const fresh = [];
@@ -74,13 +76,16 @@ function fill(one) {
   const pick = picker(name, selection.chosen.has(one.key));
   const lines = one.error ? [make("p", "error", one.error.message)] : answerLines(one.found);
   const focused = one.item.contains(document.activeElement);
-  const parts = [open, pick, make("div", "grow", make("p", "file muted small", name), one.photo.box && make("p", "part muted small", partNote(one.photo)), ...lines)];
+  const parts = [pick, open, make("div", "grow", make("p", "file muted small", name), one.photo.box && make("p", "part muted small", partNote(one.photo)), ...lines)];
   one.item.replaceChildren(...parts, ...(one.error ? [] : [verdictLine(one)]));
   if (focused) open.focus();
 }
 
 function answerLines(found) {
   const likely = found.candidates.filter((one) => one.probability === null || one.probability >= LEAST).slice(0, MOST_LINES);
+  if (found.unsure && found.between?.length) {
+    return [make("p", "label unknown", `Unsure: ${found.between.join(" or ")}`), make("ul", "candidates", ...likely.map(bar))];
+  }
   if (found.label === null) {
     const why = found.unknown ? "Unlike every class it knows." : "No answer is sure enough.";
     return [make("p", "label unknown", found.unknown ? "Unknown" : "Unsure"), make("p", "small", `${why} Nearest: ${likely.map((one) => one.label).join(", ")}.`)];
@@ -107,7 +112,7 @@ function enlargeOne(one) {
   const visible = answers.filter((other) => !other.item.hidden);
   const pictures = visible.map((other) => ({
     show: showFile(other.photo), title: other.photo.name, ways: () => partWays(other.photo, () => sending.add([other.photo])),
-    note: other.error ? "not usable" : [kindText(kindOf(other)), ...(other.found.label === null || other.found.probability === null ? [] : [percent(other.found.probability)])].join(", "),
+    note: other.error ? "not usable" : [between(other).length ? `Unsure: ${between(other).join(" or ")}` : kindText(kindOf(other)), ...(other.found.label === null || other.found.probability === null ? [] : [percent(other.found.probability)])].join(", "),
   }));
   enlarge(pictures, visible.indexOf(one));
 }
@@ -116,13 +121,13 @@ function summarize() {
   const counts = new Map();
   for (const one of answers) counts.set(kindOf(one), (counts.get(kindOf(one)) || 0) + 1);
   const kinds = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a));
-  const special = kinds.filter((kind) => [UNKNOWN, UNUSABLE].includes(kind));
+  const special = kinds.filter((kind) => [UNKNOWN, UNSURE, UNUSABLE].includes(kind));
   const ordinary = kinds.filter((kind) => !special.includes(kind));
   const listed = [...special, ...ordinary.slice(0, MOST_CHIPS)];
   if (shown !== null && !listed.includes(shown)) listed.push(shown);
   $("try-summary").hidden = !answers.length;
   $("try-count").textContent = `${plural(answers.length, "photo")}, ${plural(ordinary.length, "class")}${ordinary.length > MOST_CHIPS ? `, the ${MOST_CHIPS} most frequent here` : ""}`;
-  const looked = answers.filter((one) => one.verdict && one.found);
+  const looked = answers.filter((one) => one.verdict && one.found && !one.found.unsure);
   $("try-verdicts").textContent = looked.length ? `Right: ${looked.filter(isRight).length} of ${looked.length} you looked at` : "";
   const found = answers.flatMap((one) => one.found || []);
   const never = found.length > 0 && found.every((one) => !one.can_be_unknown && one.state === model.state);
@@ -179,27 +184,15 @@ function order() {
   inSlices(sorted, append, () => answers === sorted);
 }
 
-const cell = (value) => {
-  const text = String(value ?? "");
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-};
-
-function csv() {
-  const lines = [["photo", "label", "probability", "unknown", "second", "second_probability", "verdict", "error"]];
+function csvLines() {
+  const lines = [["photo", "label", "probability", "unknown", "unsure", "second", "second_probability", "verdict", "error"]];
   for (const one of answers) {
     const { photo, found, error, verdict } = one;
     const second = found?.candidates[1];
     const said = !verdict ? "" : verdict.kind === "right" ? found.label : truth(one) ?? "none of these";
-    lines.push([photo.name, found?.label, found?.probability, found?.unknown, second?.label, second?.probability, said, error?.message]);
+    lines.push([photo.name, found?.label, found?.probability, found?.unknown, found?.unsure, second?.label, second?.probability, said, error?.message]);
   }
-  return lines.map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
-}
-
-function download() {
-  const link = Object.assign(make("a"), { download: "answers.csv" });
-  link.href = URL.createObjectURL(new Blob(["\ufeff", csv()], { type: "text/csv" })); // Excel needs the mark to read UTF-8
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  return lines;
 }
 
 function clear() {
@@ -250,7 +243,7 @@ export function setUp() {
   $("try-is").addEventListener("click", () => itIs(chosen()));
   $("try-none").addEventListener("click", () => noneOfThese(chosen()));
   $("try-again").addEventListener("click", again);
-  $("try-csv").addEventListener("click", download);
+  $("try-csv").addEventListener("click", () => save(csvOf(csvLines()), "answers.csv"));
   $("try-clear").addEventListener("click", clear);
   $("try-order").addEventListener("change", order);
   whenChanged(summarize);

@@ -5,13 +5,16 @@ import { $, button, make, percent, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
 import { readOnly } from "./model.js";
 import { chooseName } from "./naming.js";
-import { enlarge, openerOfPhoto } from "./pictures.js";
+import { enlarge, ofFile, openerOfPhoto, showPhoto } from "./pictures.js";
 import { partsOf } from "./sending.js";
 
 const NEAREST = 3; // learned photos that are shown for an answer
 let redraw = () => {};
 
 const isClass = (one) => one.found?.answer === "class";
+const answered = ({ found }) => found.label !== null;
+// The two classes of an answer that is unsure: one of them, but which?
+export const between = ({ found }) => found?.between || [];
 // What the photo shows, as the user said: a name, null for none of the classes, undefined without a verdict.
 export const truth = ({ verdict }) => verdict && verdict.name;
 export const isRight = (one) => one.verdict.kind === "right" || (one.found.unknown ? one.verdict.name === null : one.verdict.name === one.found.label);
@@ -27,9 +30,10 @@ export function verdictLine(one) {
 function verdictWays(one) {
   const { verdict } = one;
   if (!verdict) {
-    const isIt = button(one.found.unknown ? "It is …" : "No, it is …", "", () => itIs([one]));
+    const isIt = button(answered(one) ? "No, it is …" : "It is …", "", () => itIs([one]));
     const ways = [isIt, button("None of these", "", () => noneOfThese([one]))];
-    return one.found.unknown ? ways : [button("Right", "", () => right([one]), `Right: ${one.photo.name}`), ...ways];
+    if (!answered(one)) return [...between(one).map((name) => button(`It is ${name}`, "", () => teach([one], name))), ...ways];
+    return [button("Right", "", () => right([one]), `Right: ${one.photo.name}`), ...ways];
   }
   const ways = [make("span", "said", verdictText(one))];
   if (verdict.kind === "right" && isClass(one)) ways.push(button(`Add to ${one.found.label}`, "", () => teach([one], one.found.label)));
@@ -49,7 +53,7 @@ function say(ones, verdict) {
 }
 
 export function right(ones) {
-  say(ones.filter((one) => !one.found.unknown && one.verdict?.kind !== "taught"), { kind: "right" });
+  say(ones.filter((one) => answered(one) && one.verdict?.kind !== "taught"), { kind: "right" });
 }
 
 export async function itIs(ones) {
@@ -57,9 +61,9 @@ export async function itIs(ones) {
   for (const one of ones) {
     for (const { label, probability } of one.found.candidates) shares.set(label, probability === null ? undefined : (shares.get(label) || 0) + probability / ones.length);
   }
-  const wrong = ones.length === 1 && !ones[0].found.unknown ? ones[0].found.label : "";
+  const wrong = ones.length === 1 ? ones[0].found.label ?? "" : "";
   const candidates = Array.from(shares, ([label, probability]) => ({ label, probability })).sort((a, b) => b.probability - a.probability);
-  const name = await chooseName(ones.length > 1 ? `What do ${plural(ones.length, "photo")} show?` : `What does ${ones[0].photo.name} show?`, { candidates, not: wrong });
+  const name = await chooseName(ones.length > 1 ? `What do ${plural(ones.length, "photo")} show?` : `What does ${ones[0].photo.name} show?`, { candidates, not: wrong, pictures: ones.map((one) => ofFile(one.photo)) });
   if (name) await teach(ones, name);
 }
 
@@ -89,7 +93,7 @@ async function why([one]) {
   try {
     const { predictions } = await api.predict([one.photo], { why: NEAREST });
     const near = predictions[0].why;
-    const pictures = near.map((photo) => ({ show: (image) => api.showPicture(image, api.picture(photo.id)), title: photo.label, note: likeText(photo) }));
+    const pictures = near.map((photo) => ({ show: showPhoto(photo.id), title: photo.label, note: likeText(photo) }));
     strip.replaceChildren(make("p", "small", near.length ? "The learned photos most like it:" : "No learned photo is kept to compare it with."),
       make("div", "beside", ...near.map((photo, place) => make("figure", "",
         openerOfPhoto(photo.id, photo.label, () => enlarge(pictures, place)),
@@ -100,9 +104,10 @@ async function why([one]) {
   }
 }
 
-const likeText = (photo) => `${photo.id}, ${percent(photo.likeness)} alike`;
+const likeText = (photo) => `${[photo.id, photo.name].filter(Boolean).join(" ")}, ${percent(photo.likeness)} alike`;
 
-const KEYS = readOnly ? { w: why } : { r: right, n: itIs, 0: noneOfThese, w: why };
+const oneOfTwo = (place) => ([one]) => between(one)[place] && teach([one], between(one)[place]);
+const KEYS = readOnly ? { w: why } : { r: right, n: itIs, 0: noneOfThese, w: why, 1: oneOfTwo(0), 2: oneOfTwo(1) };
 
 // Keys to go through many answers.
 export function verdictKeys(list, answerOf) {

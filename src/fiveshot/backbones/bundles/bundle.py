@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from fiveshot.backbones._auto_processor import WAY_OUT, read_processor
-from fiveshot.backbones._bundle_files import BundleFiles, bundle_files, check_bytes
-from fiveshot.backbones._onnx_graph import EXPORT, Graph, damaged, feature_graph, read_graph, with_weights
-from fiveshot.backbones._reading import FEATURES, Reading, choose_reading
+from fiveshot.backbones.bundles.files import BundleFiles, bundle_files, check_bytes
+from fiveshot.backbones.bundles.graph import EXPORT, Graph, damaged, feature_graph, read_graph, with_weights
+from fiveshot.backbones.bundles.processor import WAY_OUT, read_processor
+from fiveshot.backbones.bundles.reading import FEATURES, Reading, choose_reading
 from fiveshot.backbones.catalog import BackboneChoice
 from fiveshot.backbones.embedded import AT_ONCE, onnx_runtime, open_session
 from fiveshot.backbones.embedder import Embedder, Vectors

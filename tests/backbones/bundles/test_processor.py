@@ -14,7 +14,7 @@ from PIL import Image
 from processors import CLIP, HALF, PROCESSORS
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.backbones._auto_processor import read_processor
+from fiveshot.backbones.bundles.processor import read_processor
 from fiveshot.data.synthetic import draw_samples
 from fiveshot.errors import InputError
 
@@ -95,7 +95,7 @@ def test_pixels_of_real_photographs_do_so_too(name, many_photographs, tmp_path):
 
 @pytest.fixture(scope="session")
 def many_photographs() -> list[Image.Image]:
-    archive = Path(__file__).resolve().parents[3] / "shared" / "data" / "general-photos.tar"
+    archive = Path(__file__).resolve().parents[4] / "shared" / "data" / "general-photos.tar"
     if not archive.is_file():
         pytest.skip("the real material is not beside the checkout")
     with tarfile.open(archive) as tar:

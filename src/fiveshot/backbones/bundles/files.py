@@ -56,7 +56,7 @@ def bundle_files(name: str, weights: FilePath | None) -> BundleFiles:
     if weights is not None:
         return LocalFiles(Path(weights), name if _PINNED.match(name) else "")
     if name.startswith(HUB):
-        from fiveshot.backbones._bundle_hub import HubFiles  # it builds on this module
+        from fiveshot.backbones.bundles.hub import HubFiles  # it builds on this module
 
         files: BundleFiles = HubFiles(name)
         return files

@@ -6,7 +6,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fiveshot.backbones._bundle_files import MAX_JSON, check_bytes, chosen_graph, parsed_json, plain_path
+from fiveshot.backbones.bundles.files import MAX_JSON, check_bytes, chosen_graph, parsed_json, plain_path
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.hub import CLIENT, HUB, hub_errors, repository_name

@@ -17,7 +17,7 @@ onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 from bundles import PROJECTED, WIDTH, Made, make_bundles, single_file
 
 from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
-from fiveshot.backbones._auto_processor import read_processor
+from fiveshot.backbones.bundles.processor import read_processor
 from fiveshot.backbones.embedder import needs_torch
 from fiveshot.errors import FiveshotError, InputError, StorageError
 

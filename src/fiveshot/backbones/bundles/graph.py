@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fiveshot.backbones._reading import Output, Reading
+from fiveshot.backbones.bundles.reading import Output, Reading
 from fiveshot.errors import InputError, some_of
 from fiveshot.extras import import_extra
 
