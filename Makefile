@@ -54,7 +54,7 @@ repeat: $(READY)
 # Look at it: python -m http.server -d build/site
 docs: $(READY) browser broker
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-	$(PYTEST) -n 2 -m pages tests/docs
+	$(PYTEST) -n 2 -m pages tests/docs tests/packaging
 
 # Builds the committed state as a release in dist/ and checks it as a user would; uploads nothing (docs/how-to/release.md).
 release: $(READY)

@@ -72,7 +72,7 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
     """Learn two classes from photographs, classify, forget, undo, reload, restart: all still there."""
     photographs = real_photographs(tmp_path)
     first, second = sorted(photographs)
-    Recognizer.create(tmp_path / "model", device="cpu", views=1).close()  # the embedded ViT
+    Recognizer.create(tmp_path / "model", device="cpu").close()  # the embedded network
     with served(tmp_path / "model") as (_, url):
         watched = open_page(url)
         page = watched.page
@@ -86,6 +86,9 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
         for name in (first, second):
             page.set_input_files("#pick-try", photographs[name][1])
             page.locator(".answer", has_text=photographs[name][1].name).locator(".label", has_text=name).wait_for()
+        page.locator(
+            "#try-never", has_text="so far only photos of quite other things are called unknown"
+        ).wait_for()
         visit(page, "teach")
         page.click(f".card[data-name='{first}']")
         page.click("#forget")

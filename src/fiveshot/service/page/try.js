@@ -131,8 +131,9 @@ function summarize() {
   $("try-verdicts").textContent = looked.length ? `Right: ${looked.filter(isRight).length} of ${looked.length} you looked at` : "";
   const found = answers.flatMap((one) => one.found || []);
   const never = found.length > 0 && found.every((one) => !one.can_be_unknown && one.state === model.state);
-  $("try-never").hidden = !never;
-  $("try-never").textContent = never ? `Here ${model.rejection}. Until then other things get the name of a class, too.` : "";
+  const few = found.length > 0 && model.rejection.startsWith("so far only");
+  $("try-never").hidden = !never && !few;
+  $("try-never").textContent = `Here ${model.rejection}.${never ? " Until then other things get the name of a class, too." : ""}`;
   $("try-again").hidden = !answers.some((one) => one.found && one.found.state !== model.state) || sending.working;
   showChips([[null, answers.length], ...listed.map((kind) => [kind, counts.get(kind) || 0])]);
 }
