@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fiveshot.data.parquet import read_parquet as read_parquet
     from fiveshot.data.photo import Photo, by_source
     from fiveshot.data.reduction import INNER_VIEW as INNER_VIEW
+    from fiveshot.data.reduction import ROUNDINGS as ROUNDINGS
     from fiveshot.data.reduction import THUMBNAIL_SIZE as THUMBNAIL_SIZE
     from fiveshot.data.reduction import VIEWS as VIEWS
     from fiveshot.data.reduction import Box
@@ -132,6 +133,7 @@ _FOR_PACKAGES = [
     "INNER_VIEW",
     "NO_DATASET",
     "PixelsAndCopies",
+    "ROUNDINGS",
     "RandomSquare",
     "SPLITS",
     "Squares",
@@ -139,7 +141,6 @@ _FOR_PACKAGES = [
     "StrictTarInfo",
     "THUMBNAIL_SIZE",
     "Tree",
-    "ROUNDINGS",
     "VIEWS",
     "WholePhoto",
     "bad_box",

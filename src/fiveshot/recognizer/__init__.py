@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fiveshot.recognizer._sightings import learn_sightings as learn_sightings
     from fiveshot.recognizer._sightings import limit_sightings as limit_sightings
     from fiveshot.recognizer._sightings import see_photos as see_photos
-    from fiveshot.recognizer._sightings import sighting_numbers as sighting_numbers
-    from fiveshot.recognizer.adapting import TrainingPhotos as TrainingPhotos
     from fiveshot.recognizer.adapting import adopt_adapter as adopt_adapter
     from fiveshot.recognizer.adapting import training_photos
     from fiveshot.recognizer.advice import check_kinds as check_kinds
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.answers.delivery import OutputTargets as OutputTargets
     from fiveshot.recognizer.answers.folders import ClassFolders as ClassFolders
     from fiveshot.recognizer.answers.folders import Placed as Placed
-    from fiveshot.recognizer.answers.folders import PutBack as PutBack
     from fiveshot.recognizer.answers.folders import Way as Way
     from fiveshot.recognizer.answers.folders import free_places as free_places
     from fiveshot.recognizer.answers.folders import put_back as put_back
@@ -50,11 +47,9 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.correction import NotUndoableError
     from fiveshot.recognizer.correction import is_photo_id as is_photo_id
     from fiveshot.recognizer.creation import MAY_BE_SEEN as MAY_BE_SEEN
-    from fiveshot.recognizer.creation import BaseWork as BaseWork
     from fiveshot.recognizer.creation import base_images as base_images
     from fiveshot.recognizer.creation import check_new_model as check_new_model
     from fiveshot.recognizer.creation import with_held_back as with_held_back
-    from fiveshot.recognizer.creation import with_unseen as with_unseen
     from fiveshot.recognizer.evaluation import ClassResult as ClassResult
     from fiveshot.recognizer.evaluation import Evaluation, evaluate
     from fiveshot.recognizer.evaluation import WrongPhoto as WrongPhoto
@@ -81,7 +76,6 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS as SYSTEM_FOLDERS
     from fiveshot.recognizer.photos.inputs import ClassInputs as ClassInputs
     from fiveshot.recognizer.photos.inputs import FoundClasses as FoundClasses
-    from fiveshot.recognizer.photos.inputs import PhotoInputs as PhotoInputs
     from fiveshot.recognizer.photos.inputs import PhotoStream as PhotoStream
     from fiveshot.recognizer.photos.inputs import find_classes as find_classes
     from fiveshot.recognizer.photos.inputs import find_photos as find_photos
@@ -127,7 +121,6 @@ if TYPE_CHECKING:
 _MODULES = {
     "_recognizer": ("Recognizer",),
     "adapting": (
-        "TrainingPhotos",
         "adopt_adapter",
         "training_photos",
     ),
@@ -143,7 +136,6 @@ _MODULES = {
     "answers.folders": (
         "ClassFolders",
         "Placed",
-        "PutBack",
         "Way",
         "free_places",
         "put_back",
@@ -163,11 +155,9 @@ _MODULES = {
     ),
     "creation": (
         "MAY_BE_SEEN",
-        "BaseWork",
         "base_images",
         "check_new_model",
         "with_held_back",
-        "with_unseen",
     ),
     "evaluation": (
         "ClassResult",
@@ -199,7 +189,6 @@ _MODULES = {
         "SYSTEM_FOLDERS",
         "ClassInputs",
         "FoundClasses",
-        "PhotoInputs",
         "PhotoStream",
         "find_classes",
         "find_photos",
@@ -257,7 +246,6 @@ _MODULES = {
         "limit_sightings",
         "name_sightings",
         "see_photos",
-        "sighting_numbers",
         "sighting_picture",
         "sightings",
     ),

@@ -8,7 +8,6 @@ from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
     from fiveshot.watch.mqtt import MqttSettings as MqttSettings
-    from fiveshot.watch.regions import NamedBox as NamedBox
     from fiveshot.watch.regions import parse_regions as parse_regions
     from fiveshot.watch.sightings import Command as Command
     from fiveshot.watch.sightings import Sighting as Sighting
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _NAMES = (
     "Command",
     "MqttSettings",
-    "NamedBox",
     "Notice",
     "Sighting",
     "Watching",
