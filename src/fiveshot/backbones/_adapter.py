@@ -144,7 +144,7 @@ def adapter_path(adapter: FilePath) -> Path:
             )
         return path
     if name not in embedded_adapters():
-        raise unknown_name("embedded adapter, nor adapter file,", name, embedded_adapters())
+        raise unknown_name("adapter", name, embedded_adapters(), elsewhere="or give the file of another")
     return ADAPTERS / f"{name}.safetensors"
 
 
