@@ -59,7 +59,7 @@ def sightings(
     from fiveshot.recognizer import NONE, dismiss_sightings, forget_sightings
     from fiveshot.recognizer import sightings as list_sightings
 
-    names = [(place, wanted) for place, wanted in map(named, name or ())]
+    names = list(map(named, name or ()))
     teaches = bool(names or right or none)
     if teaches + bool(dismiss) + bool(forget) > 1:
         raise InputError(

@@ -315,10 +315,8 @@ def _ward(V: Floats) -> tuple[Rows, NDArray[np.float64]]:
     ends = [np.repeat(np.arange(n), places.shape[1]), places.ravel()]
     graph = coo_matrix((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(n, n))
     _, parts = connected_components(graph, directed=False)
-    first = np.unique(parts, return_index=True)[
-        1
-    ]  # link one row of each part to the next part and to the nearest row
-    if len(first) > 1:
+    _, first = np.unique(parts, return_index=True)
+    if len(first) > 1:  # link one row of each part to the next part and to the nearest one
         nearest = first[neighbors(V[first], 1)[0][:, 0]]
         more = [np.concatenate([first[:-1], first]), np.concatenate([first[1:], nearest])]
         ends = [np.concatenate(pair) for pair in zip(ends, more, strict=True)]

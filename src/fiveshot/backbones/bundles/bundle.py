@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveshot.backbones.bundles.files import BundleFiles, bundle_files, check_bytes
+from fiveshot.backbones.bundles.files import CONFIG, BundleFiles, bundle_files, check_bytes
 from fiveshot.backbones.bundles.graph import EXPORT, Graph, damaged, feature_graph, read_graph, with_weights
 from fiveshot.backbones.bundles.processor import WAY_OUT, read_processor
 from fiveshot.backbones.bundles.reading import FEATURES, Reading, choose_reading
@@ -30,7 +30,6 @@ from fiveshot.backbones.spec import BackboneSpec
 from fiveshot.errors import InputError, StorageError, one_line
 from fiveshot.hub import HUB
 
-CONFIG = "config.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 NAME, PREPROCESSING, LICENSE = (
     "fiveshot.backbone",

@@ -37,23 +37,21 @@ from fiveshot.values import Candidate, Neighbor, Prediction, RejectedAt
 from fiveshot.work import one_thread
 
 T = TypeVar("T")
-# Many small matrices, so one thread: several wait for each other, on a busy machine a hundred times longer than
-# they work.
-MOST_BEHIND = 32  # states after which a head is derived from the beginning, so that not too much is made up for
-FEW = 64  # rows up to which this goes for scores, too
+MOST_BEHIND = 32  # states after which a head is derived from the beginning and not from an earlier head
+FEW = 64  # rows up to which scores are computed on one thread; on a busy machine several take far longer
 
 
 class Snapshot:
     """One state of a model: its classes, and the head derived from them when it is first needed.
 
-    What it holds never changes; what was derived from that is kept. The head of the snapshot before is where
-    deriving starts, so a new class costs what it adds.
+    It never changes. What is derived from it, such as the head, is computed once. The head of the snapshot before
+    is where deriving starts, so a new class costs what it adds.
 
     Parameters
     ----------
     contents : Contents
         Everything that the model holds in this state.
-    earlier : FewShotHead, optional
+    earlier : Scorer, optional
         A head fitted on a state before, where deriving starts.
     behind : int
         How many states that is before this one.
@@ -112,7 +110,7 @@ class Snapshot:
         return self._once("head", self._fitted)
 
     def _once(self, key: str, make: Callable[[], T]) -> T:
-        """Return what is derived of this state, and derive it when it is first asked for."""
+        """Return what is derived from this state; it is computed at the first call, on one thread."""
         with self._lock:
             if key not in self._derived:
                 with one_thread():
