@@ -32,7 +32,7 @@ def test_packs_say_which_adapter_they_were_made_with() -> None:
 def test_a_name_that_is_no_adapter_suggests_one_or_a_file() -> None:
     with pytest.raises(InputError, match="no adapter 'cub200-bag'; did you mean 'cub200-big'"):
         adapter_path("cub200-bag")
-    with pytest.raises(InputError, match="no adapter 'flowers'; choose from .*, or give the file of another"):
+    with pytest.raises(InputError, match=r"no adapter 'flowers'; choose from .*, or give the file of another"):
         adapter_path("flowers")
     with pytest.raises(StorageError, match=r"no such file: nowhere\.safetensors"):
         adapter_path("nowhere.safetensors")

@@ -196,7 +196,9 @@ def test_a_file_that_may_not_be_read_is_there() -> None:
 )
 def test_a_foreign_safetensors_file_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     save_file(TENSORS, tmp_path / "x", metadata=metadata)
-    with pytest.raises(StorageError, match=r"not a fiveshot head: .* another program; choose a file that fiveshot wrote"):
+    with pytest.raises(
+        StorageError, match=r"not a fiveshot head: .* another program; choose a file that fiveshot wrote"
+    ):
         read_tensors(tmp_path / "x", kind="head", version=3)
 
 
