@@ -153,7 +153,7 @@ def _with_chance(label: str, probability: float | None) -> str:
 
 
 def note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
-    """Note that a model with few photos cannot call any photo unknown, or quite other things alone."""
+    """Note that a model with few photos calls no photo unknown, or only completely different things."""
     from fiveshot.recognizer import can_reject, rejects_other_things, thresholds_note
 
     contents = recognizer.snapshot.contents

@@ -324,8 +324,8 @@ class Surroundings:
 
     In whitened space, the cosine with the mean of the class counts for it. The share of the sample's squared
     length in the directions in which classes differ counts against it, because a sample of an unknown class
-    resembles several known ones. Only the part above the expected share counts, because things of quite another
-    kind have a small share.
+    resembles several known ones. Only the part above the expected share counts, because completely different
+    things have a small share.
     """
 
     covariance: Covariance

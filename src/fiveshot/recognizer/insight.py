@@ -1,4 +1,4 @@
-"""What learning a class has shown: how well it stands apart, photos to look at again, photos learned before."""
+"""The report on a learned class: how well it differs from others, photos to look at again, duplicates."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from fiveshot.recognizer.store.contents import SAME, Contents, Twin, likest
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
 from fiveshot.values import Duplicate, LearnReport
 
-CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told
-CENTERED_FROM = 5  # other classes whose common mean says where the middle of all photos is
+CLEAR, CLOSE = 0.8, 0.5  # least separability of a class that is clear, and of one that is close to another
+CENTERED_FROM = 5  # other classes that are enough to estimate the mean of all photos
 # How much less like the rest a photo may be than the others are, in cosines of centered features. Of five photos
 # of one CUB-200 class, one set in 29 has such a photo; of strangers among four of a class 88 % are found.
 OUTLIER_GAP = 0.4
-OUTLIERS_FROM = 4  # photos: three cannot tell which of them is the odd one out
-NAMED = 3  # photos that are named, and that have a sentence each
+OUTLIERS_FROM = 4  # photos: of three it is not clear which one is unlike the others
+NAMED = 3  # photos that get a sentence each; of more, so many are named
 _MISPLACED = "one of the two classes has it by mistake: remove it there, or move it"
 _ALL_MISPLACED = "one of the two classes has them by mistake: remove them there, or move them"
-NUMBERS = 64  # of a photo: unlike photos differ in them, so that few are compared in all their features,
-MOST_IN_FIRST = 16  # and most in the first of them
+# Numbers of a photo that are compared before all of its features. Most unlike photos differ in the first of them.
+NUMBERS, MOST_IN_FIRST = 64, 16
 SLACK = 1e-4  # more than rounding adds to a squared distance
 COMPARED = 1024  # photos compared at a time with all others
 
 
 class EarlierPhotos(Protocol):
-    """Photos that were learned before, wherever they are."""
+    """Photos that were learned before: in memory or in the database."""
 
     def of(self, name: str) -> Floats:
         """Return the features of one class's photos, in order, (n, d)."""
 
     def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
-        """Return for each photo the one learned earlier that is the same file, or shows the same."""
+        """Return for each photo the earlier one that is the same file or a near copy; None if there is none."""
 
 
 def inspect_class(
@@ -56,12 +56,12 @@ def inspect_class(
     *,
     earlier: EarlierPhotos | None = None,
 ) -> LearnReport:
-    """Look at photos of a class that are about to be learned.
+    """Return the report on photos of a class that are about to be learned.
 
-    ``head`` is fitted on ``memory`` or on a memory before it, and is not changed; ``memory`` is that before the
-    photos are learned, and may know the class from earlier ones. ``judged`` says of each photo of the class,
-    the earlier ones first, what it is called when it is left out, by its place among ``labels``. ``earlier`` are
-    all photos learned so far whose features are at hand.
+    ``memory`` is the one before the photos are learned; it may know the class from earlier photos. ``head`` is
+    fitted on it or on a memory before it, and is not changed. ``judged`` has the answers for all photos of the
+    class, the earlier ones first, each given without that photo; classes are positions in ``labels``. ``earlier``
+    has all photos learned so far whose features are stored.
     """
     X = photo_features(photos)
     others = without_class(memory, name)
@@ -83,7 +83,7 @@ def inspect_class(
 
 
 def _center(head: Scorer, others: Memory) -> Floats | None:
-    """Return the middle of all classes but one; with very many, of those that the head knows, which is at hand."""
+    """Return the mean of all classes except one; with very many, that of the head, which is already computed."""
     if len(others.labels) < CENTERED_FROM:
         return None
     near = head.memory.statistics if len(others.labels) >= MANY else others.statistics
@@ -92,7 +92,7 @@ def _center(head: Scorer, others: Memory) -> Floats | None:
 
 
 def without_class(memory: Memory, name: str) -> Memory:
-    """Return a memory that does not know a class."""
+    """Return a memory without a class."""
     base = memory.base.drop([name]) if name in memory.base else memory.base
     new = memory.new.drop([name]) if name in memory.new else memory.new
     return memory if base is memory.base and new is memory.new else Memory(base, new)
@@ -102,7 +102,7 @@ def _with_scores(
     report: LearnReport, judged: Judged, labels: Sequence[str], photos: Sequence[PhotoRecord]
 ) -> LearnReport:
     recognized, taken_for = judged.right, judged.taken_for
-    # The class that takes most photos, and with none taken the one that most often comes nearest.
+    # The class that most photos are taken for; if all are right, the one that is most often second.
     taken = np.bincount(taken_for[~recognized], minlength=len(labels))
     nearest = int((taken if taken.any() else np.bincount(taken_for, minlength=len(labels))).argmax())
     separability = float(judged.share.mean())
@@ -120,7 +120,7 @@ def _with_scores(
 
 
 def warnings_of(report: LearnReport) -> Iterator[str]:
-    """Yield what a report has to warn of."""
+    """Yield the warnings of a report."""
     if report.photos == 1:
         yield f"one photo tells little about {report.name!r}; five are better"
     if report.confusion:
@@ -161,7 +161,7 @@ def _about_duplicates(name: str, duplicates: Sequence[Duplicate]) -> Iterator[st
 def find_duplicates(
     name: str, photos: Sequence[PhotoRecord], *, earlier: EarlierPhotos | None = None
 ) -> tuple[Duplicate, ...]:
-    """Return the photos of a class that repeat one before them, or one that was learned earlier.
+    """Return the photos of a class that repeat another of these photos, or one that was learned earlier.
 
     >>> rows = {"a": [1.0, 0.0], "b": [0.0, 1.0], "c": [2.0, 0.0]}
     >>> photos = [PhotoRecord(key, np.float32(row), name=key) for key, row in rows.items()]
@@ -176,14 +176,14 @@ def find_duplicates(
     if earlier is not None:
         repeated = {duplicate.photo for duplicate in found}
         for photo, before in zip(photos, earlier.twins(photos), strict=True):
-            # One in another class is reported nevertheless: it is not superfluous but misplaced.
+            # A copy in another class is always reported, because one of the two is misplaced.
             if before is not None and (photo.name not in repeated or before.label != name):
                 found.append(Duplicate(photo.name, before.label, before.same_file))
     return tuple(dict.fromkeys(found))
 
 
 def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
-    """Return the rows far less like the rest than the other rows are; ``center`` is common to all classes.
+    """Return the rows that are far less like the rest than other rows are; ``center`` is the mean of all classes.
 
     >>> find_outliers(np.array([[1.0, 0.1], [1.0, 0.2], [1.0, 0.0], [1.0, -0.1], [-0.2, 1.0]]))
     [4]
@@ -192,7 +192,9 @@ def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
 
 
 def outlier_gaps(X: Floats, *, center: Floats | None = None) -> Floats:
-    """Return how much less like the rest each row is than the other rows are, (n,); of few rows nobody can tell.
+    """Return how much less like the rest each row is than the other rows are, (n,).
+
+    With fewer than ``OUTLIERS_FROM`` rows it is minus infinity.
 
     >>> outlier_gaps(np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(2).tolist()
     [-0.42, -0.42, -0.42, 1.0]
@@ -203,7 +205,7 @@ def outlier_gaps(X: Floats, *, center: Floats | None = None) -> Floats:
     unit = unit_rows(X if center is None else X - center)
     total = unit.sum(axis=0)
     gram, to_total = unit @ unit.T, unit @ total  # (n, n), (n,)
-    # The cosine of row j and the sum of all rows but i and j; on the diagonal but i alone, which is its own.
+    # The cosine of row j with the sum of all rows except i and j; on the diagonal, of row i with all others.
     apart = 1 - np.eye(n, dtype=unit.dtype)
     products = to_total[None] - 1 - gram * apart
     squares = np.square(total - unit).sum(axis=1)[:, None] + apart * (1 - 2 * (to_total[None] - gram))
@@ -215,7 +217,7 @@ def outlier_gaps(X: Floats, *, center: Floats | None = None) -> Floats:
 
 
 def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, float]]:
-    """Yield each row that repeats one before it, with the most alike of these and their likeness.
+    """Yield each row that repeats an earlier one, with the most similar earlier row and their likeness.
 
     >>> rows = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], np.float32)
     >>> list(near_pairs(rows, ["a", "b", "c"]))
@@ -235,10 +237,10 @@ def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, fl
 
 
 class DuplicateIndex:
-    """Finds learned photos that may be duplicates, by a few numbers of each: what differs in these differs in all.
+    """Finds learned photos that may be duplicates, by a few numbers of each photo.
 
-    The numbers are a projection of the feature, scaled to length one, on fixed directions. Distances only become
-    shorter so, and no photo is missed. Removed photos stay; the caller must check whether a photo is
+    The numbers are a projection of the feature, scaled to length one, on fixed directions. A projection only
+    shortens distances, so no duplicate is missed. Removed photos stay; the caller must check whether a photo is
     still there.
     """
 
@@ -246,13 +248,13 @@ class DuplicateIndex:
         self._made_by = made_by  # fingerprint of the backbone
         self._state = 0
         self._known = set[int]()
-        self._ids = np.empty(0, np.int64)  # with room for more photos,
-        self._numbers = np.empty((0, NUMBERS), np.float32)  # which are as many as are known
-        # The first of them, a row each, and a row of their squared lengths: that is how they are compared fastest.
+        self._ids = np.empty(0, np.int64)  # this and the next two have room for more photos than are known
+        self._numbers = np.empty((0, NUMBERS), np.float32)
+        # The first numbers, a row each, and a row of their squared lengths: this layout is the fastest to compare.
         self._first = np.empty((MOST_IN_FIRST + 1, 0), np.float32)
 
     def follow(self, contents: Contents) -> None:
-        """Take up the photos that have come since."""
+        """Add the photos that were learned since the last call."""
         if contents.manifest.backbone.fingerprint != self._made_by:
             # Another backbone makes other features of every photo.
             vars(self).update(vars(DuplicateIndex(contents.manifest.backbone.fingerprint)))
@@ -264,7 +266,7 @@ class DuplicateIndex:
         self._state = contents.state
 
     def near(self, rows: Floats) -> list[list[int]]:
-        """Return the photos that may show the same as each row of features of length one, by number."""
+        """Return for each row of unit features the numbers of the photos that may be near copies."""
         n = len(self._known)
         own = rows @ _directions(rows.shape[1])
         some = np.flatnonzero(_near(self._first[:, :n], own[:, :MOST_IN_FIRST]).any(axis=0))
@@ -289,7 +291,7 @@ class DuplicateIndex:
 
 
 class StoredPhotos:
-    """The photos of a model in one state, asked one by one: nothing is put together of all of them."""
+    """The photos of a model in one state. Only the rows in question are read from the database."""
 
     def __init__(self, contents: Contents, duplicates: DuplicateIndex, connection: sqlite3.Connection) -> None:
         self._contents, self._duplicates, self._connection = contents, duplicates, connection
@@ -300,7 +302,7 @@ class StoredPhotos:
         return np.zeros((0, self._contents.width), np.float32) if row is None else row.features
 
     def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
-        """Return for each photo the one learned earlier that is the same file, or shows the same."""
+        """Return for each photo the earlier one that is the same file or a near copy; None if there is none."""
         self._duplicates.follow(self._contents)
         unit = unit_rows(photo_features(photos))
         each = zip(photos, unit, self._duplicates.near(unit), strict=True)
@@ -327,9 +329,9 @@ def _with_squares(rows: Floats) -> Floats:
 
 
 def _near(known: Floats, own: Floats) -> NDArray[np.bool_]:
-    """Return which of the known columns are as near to each own row as photos that show the same, (n, m).
+    """Tell which of the known columns are as near to each own row as near copies are, (n, m).
 
-    The known ones have their squared lengths in the last row.
+    The last row of the known ones has their squared lengths.
     """
     # ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, and that of the whole features is 2 (1 − cosine).
     products = np.concatenate([2 * own, np.full((len(own), 1), -1, own.dtype)], axis=1) @ known
@@ -339,7 +341,7 @@ def _near(known: Floats, own: Floats) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=4)
 def _directions(width: int) -> NDArray[np.float32]:
-    """Return directions that all photos are projected on, orthonormal, (width, NUMBERS)."""
+    """Return the orthonormal directions that all photos are projected on, (width, NUMBERS)."""
     drawn = np.random.default_rng(0).normal(size=(width, min(width, NUMBERS)))
     found: NDArray[np.float32] = np.zeros((width, NUMBERS), np.float32)
     found[:, : drawn.shape[1]] = np.linalg.qr(drawn)[0]

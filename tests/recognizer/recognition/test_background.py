@@ -86,7 +86,7 @@ def test_two_classes_of_two_pictures_tell_quite_other_things(samples: Path, tmp_
         assert {(one.can_be_unknown, one.threshold) for one in [*strange, *found]} == {(True, LEAST_LIKENESS)}
         assert not can_reject(model.snapshot.contents)
         assert rejects_other_things(model.snapshot.contents)
-        said = "so far only photos of quite other things are called unknown: to tell look-alikes, 19 photos"
+        said = "so far only photos of completely different things are called unknown: to reject look-alikes, 19"
         assert model.show().rejection.startswith(said)
         assert model.snapshot.rejected_at(0.05).note == model.snapshot.rejection.note == model.show().rejection
 

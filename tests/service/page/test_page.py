@@ -87,7 +87,7 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
             page.set_input_files("#pick-try", photographs[name][1])
             page.locator(".answer", has_text=photographs[name][1].name).locator(".label", has_text=name).wait_for()
         page.locator(
-            "#try-never", has_text="so far only photos of quite other things are called unknown"
+            "#try-never", has_text="so far only photos of completely different things are called unknown"
         ).wait_for()
         visit(page, "teach")
         page.click(f".card[data-name='{first}']")

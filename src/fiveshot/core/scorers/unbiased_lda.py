@@ -199,8 +199,8 @@ class UnbiasedLDAScorer(Scorer):
 
         The fit is φ of ``fiveshot.core.lda`` in the first space. A base shows how classes relate to each other,
         and so whether a sample lies between them; the score of the second-best class counts against it. Without a
-        base, features are not centered, and the cosine with the mean of the class detects things of quite another
-        kind.
+        base, features are not centered, and the cosine with the mean of the class detects completely different
+        things.
         """
         xp = namespace(scores)
         best = as_numpy(xp.argmax(scores, axis=1))

@@ -1,4 +1,4 @@
-"""Photos asked of heads that have not learned them: what "recognized when left out" means everywhere."""
+"""Answers for learned photos by heads that have not learned them: "recognized when left out" means this."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fiveshot.recognizer.store.rows import Floats, number_bytes
 if TYPE_CHECKING:
     from fiveshot.core.scorers import Scorer
 
-FOLDS = 10  # up to so many photos each is left out alone; of more, a tenth at a time
-MANY = 500  # classes from which on the photos of the classes in question alone are left out: that takes less time
-ASKED_AT_ONCE = 1024  # photos, which bounds the memory that many classes take
-CURVE_SIZES = (1, 2, 4, 8, 16)  # photos a class of the points of a learning curve
+FOLDS = 10  # up to this number of photos each is left out alone; of more, a tenth at a time
+MANY = 500  # with this number of classes, only photos of the classes in question are left out, to save time
+ASKED_AT_ONCE = 1024  # photos; this limits the memory for many classes
+CURVE_SIZES = (1, 2, 4, 8, 16)  # photos of each class, for the points of a learning curve
 CURVE_DRAWS = 2
 MOST_ASKED = 2000  # photos at a point of a curve
-USUAL_FALL, USUAL_WEIGHT = 0.5, 5.0  # the error of n photos falls as 1 / √n where few mistakes say otherwise
+USUAL_FALL, USUAL_WEIGHT = 0.5, 5.0  # the error of n photos is taken to fall as 1 / √n if there are few mistakes
 
 Values = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -39,7 +39,7 @@ def fold_numbers(count: int) -> NDArray[np.intp]:
 
 
 def without_fold(X: Floats, folds: NDArray[np.intp], fold: int, known: ClassSummary | None) -> ClassSummary:
-    """Return the summary of a class that lacks one fold of its photos; ``known`` are photos beside X."""
+    """Return the summary of a class without one fold of its photos; ``known`` has further photos, beside X."""
     kept = X[folds != fold]
     if not len(kept):
         if known is None:
@@ -50,7 +50,7 @@ def without_fold(X: Floats, folds: NDArray[np.intp], fold: int, known: ClassSumm
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What heads that had not learned a photo say of it; NaN where that cannot be said, as of a single photo."""
+    """Answers by heads that have not learned the photo; NaN if there is none, as for a class of one photo."""
 
     own: Values  # (n,): probability of its class
     rival: Values  # (n,): probability of the strongest other class
@@ -58,7 +58,7 @@ class Judged:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Which photos could be judged."""
+        """Which photos have an answer."""
         return ~np.isnan(self.own)
 
     @property
@@ -90,16 +90,16 @@ class LearningCurve:
     fall: float
 
     def error(self, photos: float) -> float:
-        """Return the expected share of mistakes with so many photos of each class."""
+        """Return the expected share of mistakes with this number of photos of each class."""
         return float(min(1.0, self.level * max(photos, 1.0) ** -self.fall))
 
 
 class Leaving:
     """The photos of a model, and heads that have learned all but some of them.
 
-    In each turn a part of the photos of every class is left out together: what all classes share must not know
-    them either, or it would recognize them by heart. ``known`` is what a class has beside these photos: the
-    statistics of a base class. The head that is given is not changed.
+    In each turn a part of the photos of every class is left out together, because what all classes share, such
+    as a covariance, must not know them either. ``known`` has the statistics of base classes without these photos.
+    The given head is not changed.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Leaving:
         self._folds = np.full(len(self.X), -1)  # -1: never left out
         for code, rows in self.rows.items():
             if len(rows) > 1 or code in self._beside:
-                # In the order of their features, so that the turns are the same in whatever order photos come.
+                # In the order of their features, so that the turns do not depend on the order of the photos.
                 in_order = sorted(rows.tolist(), key=lambda row: number_bytes(self.X[row]))
                 self._folds[in_order] = fold_numbers(len(rows))
         self._head = head
@@ -128,10 +128,10 @@ class Leaving:
         return self.rows.get(int(np.searchsorted(self.labels, name)), np.zeros(0, np.intp))
 
     def judge(self, names: Iterable[str] | None = None, *, without: frozenset[int] = frozenset()) -> Judged:
-        """Ask each photo of a head that has learned all others but those of its turn, and none of ``without``.
+        """Answer each photo with a head that has learned neither the photos of its turn nor those of ``without``.
 
-        ``names`` are the classes whose photos are asked, all unless given. What classes share is that of the
-        turn, with photos of ``without``: leaving some out costs little so.
+        ``names`` are the classes whose photos are answered, by default all. What the classes share still knows
+        the photos of ``without``, which saves most of the time.
         """
         judged = nothing_judged(len(self.X))
         if len(self.labels) < 2:
@@ -153,14 +153,14 @@ class Leaving:
         return judged
 
     def curve(self, rng: np.random.Generator) -> LearningCurve | None:
-        """Learn random subsets of the photos, ask about the others, and draw a curve through the mistakes."""
+        """Learn random subsets of the photos, answer the others, and fit a curve to the shares of mistakes."""
         most = max((len(rows) for rows in self.rows.values()), default=0)
         points = [self._mistakes(size, rng) for size in CURVE_SIZES if size < most]
         points = [point for point in points if point[2]]
         return fitted_curve(*map(np.array, zip(*points, strict=True))) if points else None
 
     def _mistakes(self, size: int, rng: np.random.Generator) -> tuple[int, int, int]:
-        """Return the size, and how many photos were taken for another class, of how many."""
+        """Return the size, how many photos were taken for another class, and how many were answered."""
         wrong = total = 0
         able = {code: rows for code, rows in self.rows.items() if len(rows) > size and code not in self._beside}
         for _ in range(CURVE_DRAWS if able else 0):
@@ -180,7 +180,7 @@ class Leaving:
         return self._turns[turn]
 
     def _summaries(self, codes: Iterable[int], away: NDArray[np.bool_]) -> dict[str, ClassSummary]:
-        """Return the statistics of classes that lack some of their photos."""
+        """Return the statistics of classes without some of their photos."""
         return {
             str(self.labels[code]): without_fold(
                 self.embedded[self.rows[code]], away[self.rows[code]].astype(np.intp), 1, self._beside.get(code)
@@ -192,7 +192,7 @@ class Leaving:
         return self._head.adopt(_replaced(self.memory, summaries))
 
     def _ask(self, probe: Scorer, asked: Rows, judged: Judged) -> None:
-        """Note what a head says of photos."""
+        """Store the answers of a head for some photos."""
         for start in range(0, len(asked), ASKED_AT_ONCE):
             rows = asked[start : start + ASKED_AT_ONCE]
             chances = np.array(probe.answer(self.X[rows]).probabilities, dtype=np.float64)
@@ -210,10 +210,10 @@ def leaving_of(
     names: Collection[str],
     learned: Mapping[str, Floats] | None = None,
 ) -> Leaving:
-    """Return what is left out to judge the photos of some classes of a model.
+    """Return the photos and heads that are needed to judge the photos of some classes of a model.
 
-    ``learned`` are features of photos that are learned just now, which come after the stored ones; ``memory``
-    knows them. The head may be one of another state.
+    ``learned`` has features of photos that are being learned, which come after the stored ones; ``memory`` knows
+    them. The head may belong to another state.
     """
     few = len(memory.labels) < MANY
     parts = [
@@ -230,7 +230,7 @@ def leaving_of(
 
 
 def nothing_judged(n: int) -> Judged:
-    """Return what is known of photos that nobody was asked about."""
+    """Return a result without any answer yet."""
     return Judged(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.intp))
 
 
@@ -245,7 +245,7 @@ def _replaced(memory: Memory, named: Mapping[str, ClassSummary]) -> Memory:
 
 
 def fitted_curve(sizes: NDArray[np.int64], wrong: NDArray[np.int64], total: NDArray[np.int64]) -> LearningCurve:
-    """Return the curve through mistakes at some numbers of photos; few mistakes leave it at its usual fall.
+    """Return the curve that fits mistakes at some numbers of photos; with few mistakes it has its usual fall.
 
     >>> curve = fitted_curve(np.array([1, 4]), np.array([400, 200]), np.array([1000, 1000]))
     >>> round(curve.level, 2), round(curve.fall, 2)

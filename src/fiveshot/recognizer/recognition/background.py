@@ -1,7 +1,7 @@
-"""How much a photo is like a class beside photographs of anything: for models of too few photos for thresholds.
+"""How much a photo is like a class, compared with general photographs: for models of few photos.
 
 The file ``background.safetensors`` has the center and the whitening of 500 general photographs, for the embedded
-network as it is used unless told otherwise. ``benchmarks/background.py --save`` made it.
+network with its default views. ``benchmarks/background.py --save`` made it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ LEAST_RATE = 0.01  # of false rejections: for smaller rates this rejects too man
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """The center of general photographs, and the matrix that makes them differ alike in all directions."""
+    """The center of general photographs, and the matrix that makes their variance equal in all directions."""
 
     center: Values  # (d,)
     whitening: Values  # (d, d)
 
     @classmethod
     def of(cls, X: Values) -> Background:
-        """Return the background that features of photographs give, (n, d)."""
+        """Return the background of photographs, from their features (n, d)."""
         unit = unit_rows(X)
         values, directions = np.linalg.eigh(np.cov(unit.T))
-        # An equal share of the sphere is added: few photographs do not fill all directions.
+        # The mean variance is added in all directions, because few photographs do not fill all of them.
         scale = np.sqrt(values + values.mean())
         return cls(unit.mean(axis=0), (directions / scale) @ directions.T)
 

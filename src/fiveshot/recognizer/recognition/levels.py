@@ -75,7 +75,7 @@ class Groups:
 
     @classmethod
     def of(cls, classes: Sequence[str]) -> Groups:
-        """Return the groups that the names of classes tell."""
+        """Return the groups in the names of classes."""
         paths = [levels_of(name) for name in classes]
         named = {group for path in paths for group in path[:-1]}
         # A class with the name of a group belongs to the group: an owl of unknown species is an owl.
@@ -98,9 +98,9 @@ class Groups:
         )
 
     def chains(self, probabilities: NDArray[Any]) -> list[tuple[Candidate, ...]]:
-        """Return for each row the most probable group, in it the most probable one below, down to a class.
+        """Return for each row the most probable group, the most probable one in it, and so on down to a class.
 
-        A group or class that is more probable than all else together is always among them.
+        A group or class with a probability above a half is always among them.
         """
         chains: list[list[Candidate]] = [[] for _ in probabilities]
         waiting = [("", np.arange(len(probabilities)))] if self.members else []
@@ -152,7 +152,7 @@ def is_within(name: str, group: str) -> bool:
 
 
 def full_names(names: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """Return names with the groups they have among the classes, where just one class is called so.
+    """Return names with their groups, if just one class has that short name.
 
     >>> full_names(["barn owl", "wren"], ["owl/barn owl", "owl/tawny owl"])
     ['owl/barn owl', 'wren']
@@ -197,7 +197,7 @@ def _node(text: str) -> str:
 
 
 def grouped_names(classes: Sequence[str], parents: Mapping[str, str]) -> dict[str, str]:
-    """Return by the name of a class the one it gets from its parents, for those classes that get another.
+    """Return the new names of classes that get another name from their parents, by their present names.
 
     >>> grouped_names(["barn owl", "wren"], {"barn owl": "owl", "owl": "bird"})
     {'barn owl': 'bird/owl/barn owl'}

@@ -1,7 +1,7 @@
-"""When a photo is called unknown: a threshold on its familiarity, by how well the nearest class is known.
+"""When a photo is called unknown: a threshold on its familiarity, which depends on the photos of its class.
 
 Thresholds are set on held-out photos of a base, or on the learned photos themselves. While these are too few,
-general photographs show what is quite another thing.
+general photographs help to reject photos of completely different things.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SHOTS = (1, 2, 3, 5, 10, 20, 50)
 RATES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.4, 0.5)
 LEAST_CLASSES = 10  # of a base whose classes stand for those learned later
 CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
-MOST_PHOTOS = 1e9  # that any rate could ask for
-LEAST_HELD = 5  # learned photos left out from which on those of none of the classes set a threshold
-MOST_STRANGERS = 500  # photos of none of the classes that likeness is measured to
+MOST_PHOTOS = 1e9  # the most that a rate can require
+LEAST_HELD = 5  # left-out photos that are enough for a threshold if there are photos of none of the classes
+MOST_STRANGERS = 500  # photos of none of the classes that are compared with
 STRANGER_FOLDS = 5
-CLEARLY = 0.1  # less often: what a few photos can tell of two ways to judge them
+CLEARLY = 0.1  # difference of two shares that is more than chance with few photos
 # Weights in how a photo stands, chosen on training photos: of the log of the chance that it shows a class.
 # Smaller chances count alike: a learned photo like a stranger must not set a threshold far below all others.
 CHANCE, LEAST_CHANCE = 0.3, 0.1
@@ -49,8 +49,8 @@ LENGTH, MOST_LONGER = 2.0, 0.1
 NO_CLASS = "nothing can be called unknown yet: no class is known"
 SURE_RATES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of wrong answers
 SURE_SHOTS = 5  # of the base classes that play those learned later when answers are called sure
-LATER = 0.8  # so much of a rate of wrong answers the base may use up: classes learned later cause more of them
-SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
+LATER = 0.8  # part of a rate of wrong answers for the base; the rest is for classes that are learned later
+SAMPLES = 200  # the most learned photos that are left out; this limits the time of learning
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Rejection:
         return replace(self, false_rejection=rate, thresholds=thresholds)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, of what is kept in a model."""
+        """Return plain JSON values of what is stored in a model."""
         return {key: value for key, value in asdict(self).items() if key not in ("standing", "background")}
 
     @classmethod
@@ -151,7 +151,7 @@ class Rejection:
 
 
 def photos_needed(rate: float) -> int:
-    """Return how many held-out photos a threshold needs.
+    """Return how many held-out photos a threshold for a rate needs.
 
     >>> photos_needed(0.05)
     19
@@ -234,18 +234,18 @@ def _thresholds(
 
 
 def sure_of_base(manifest: Manifest) -> Table:
-    """Return the probabilities from which an answer is sure, as far as the base gave them."""
+    """Return the probabilities from which an answer is sure, as set on the base; empty without a base."""
     return Rejection.from_dict(manifest.rejection).sure if manifest.rejection else ()
 
 
 def base_thresholds(manifest: Manifest) -> Rejection | None:
-    """Return the thresholds that the base gave, at the rate in force; None where it gave none."""
+    """Return the thresholds of the base at the present rate; None if the base gave none."""
     of_base = Rejection.from_dict(manifest.rejection) if manifest.rejection else None
     return of_base.at(manifest.options.false_rejection) if of_base is not None and of_base.counts else None
 
 
 def thresholds_note(contents: Contents) -> str:
-    """Say on what the thresholds of a model rest, without computing them."""
+    """Say what the thresholds of a model are based on, without computing them."""
     rate, of_base = contents.manifest.options.false_rejection, base_thresholds(contents.manifest)
     if not len(contents.memory.labels):
         return NO_CLASS
@@ -258,9 +258,9 @@ def thresholds_note(contents: Contents) -> str:
 
 
 def can_reject(contents: Contents) -> bool:
-    """Tell whether a model has photos enough to call others unknown, without computing its thresholds.
+    """Tell whether a model has enough photos to call others unknown, without computing its thresholds.
 
-    If not, it may still tell quite other things, see ``rejects_other_things``.
+    If not, it may still reject completely different things, see ``rejects_other_things``.
     """
     held, against = _at_hand(contents)
     enough = held >= photos_needed(contents.manifest.options.false_rejection) or _counts(held, against)
@@ -268,12 +268,12 @@ def can_reject(contents: Contents) -> bool:
 
 
 def rejects_other_things(contents: Contents) -> bool:
-    """Tell whether a model of too few photos calls at least quite other things unknown, by general photographs."""
+    """Tell whether a model of few photos rejects only completely different things, by general photographs."""
     return fits_background(contents, contents.manifest.options.false_rejection) and not can_reject(contents)
 
 
 def fits_background(contents: Contents, rate: float) -> bool:
-    """Tell whether general photographs may stand in for thresholds: they are of one backbone, and need photos."""
+    """Tell whether general photographs can replace thresholds: this needs their backbone and stored photos."""
     if rate < LEAST_RATE or contents.manifest.backbone.fingerprint != background_fingerprint():
         return False
     classes = contents.classes.values()
@@ -281,13 +281,13 @@ def fits_background(contents: Contents, rate: float) -> bool:
 
 
 def background_note(rate: float, held: int) -> str:
-    """Say what a model can reject that has too few photos for thresholds of its own."""
+    """Say what a model rejects as long as it has too few photos for thresholds of its own."""
     needed = f"{photos_needed(rate)} photos of classes with two or more are needed, not {held}"
-    return f"so far only photos of quite other things are called unknown: to tell look-alikes, {needed}"
+    return f"so far only photos of completely different things are called unknown: to reject look-alikes, {needed}"
 
 
 def beside_background(rejection: Rejection, contents: Contents) -> Rejection:
-    """Return thresholds as they are, or, where there are none, the one beside general photographs."""
+    """Return the thresholds; if there are none, the one that general photographs give."""
     rate = rejection.false_rejection
     if rejection.counts or rejection.standing is not None or not fits_background(contents, rate):
         return rejection
@@ -301,7 +301,7 @@ def _at_hand(contents: Contents) -> tuple[int, int]:
 
 
 def shots_note(rate: float, held: int, negatives: int = 0) -> str:
-    """Say on what thresholds rest that the learned photos give, or why there are none."""
+    """Say what the thresholds from learned photos are based on, or why there are none."""
     needed = photos_needed(rate)
     if held >= needed:
         return f"set on {held} learned photos, left out in turn{_beside(held, negatives)}"
@@ -321,7 +321,7 @@ def _beside(held: int, negatives: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """How familiar photos are to a head that has not seen them: learned ones, and those of none of the classes."""
+    """The familiarity of photos to a head that has not learned them: of classes, and of none of the classes."""
 
     counts: NDArray[np.int64]  # (n,): photos of the class of each learned one
     familiar: Values  # (n,)
@@ -345,8 +345,8 @@ class LeftOut:
 def leave_out(head: Scorer, memory: Memory, photos: KnownPhotos, negatives: Floats) -> LeftOut:
     """Return how familiar learned photos are when they are left out in turn; the head is not changed.
 
-    It follows from the present classes and photos alone, so a forgotten class leaves no trace in it. Photos of
-    none of the classes, ``negatives``, count unless they are told worse from the learned photos so.
+    It depends only on the present classes and photos, so a forgotten class leaves no trace in it. Photos of none
+    of the classes, ``negatives``, are used unless they make it harder to tell them from the learned photos.
     """
     rows = _rows_by_class(memory.new, photos)
     turns = list(_turns({label: len(own) for label, own in rows.items()}))
@@ -375,7 +375,7 @@ def _separation(known: Values, unknown: Values) -> float:
 
 
 def rejection_at(left: LeftOut, rate: float, of_base: Rejection | None) -> Rejection:
-    """Return the thresholds that left-out photos give; those of the base go before, where there are any."""
+    """Return the thresholds from left-out photos; thresholds of the base are preferred."""
     held, strange = len(left.familiar), len(left.strange)
     standing = None
     if left.standing is not None and _counts(held, strange):
@@ -390,7 +390,7 @@ def rejection_at(left: LeftOut, rate: float, of_base: Rejection | None) -> Rejec
 
 
 def _middle(left: LeftOut) -> float:
-    """Return the middle between the least familiar learned photo and the next stranger below, if there is one."""
+    """Return the middle between the least familiar learned photo and the next stranger below it, if any."""
     assert left.standing is not None
     assert left.strange_standing is not None
     least = float(left.standing.min())
@@ -399,7 +399,7 @@ def _middle(left: LeftOut) -> float:
 
 
 class Strangers:
-    """Photos of none of the classes, each as a class of its own in a head that has learned them, too."""
+    """Photos of none of the classes, in a head that has learned each of them as a class of its own."""
 
     def __init__(self, head: Scorer, features: Floats) -> None:
         known = head.memory
@@ -411,17 +411,17 @@ class Strangers:
         self.length = float(log_lengths(features).mean())
 
     def standing(self, X: Floats) -> Values:
-        """Return how familiar photos are beside the strangers, (n,)."""
+        """Return the familiarity of photos compared with the strangers, (n,)."""
         standing: Values = self.head.familiarity(X) + self._beside(X)
         return standing
 
     def judged(self, X: Floats, answer: Answer) -> Answer:
-        """Return an answer in which photos taken for a learned class are as familiar as they stand."""
+        """Return an answer with the familiarity of ``standing`` for photos that are taken for a learned class."""
         learned = is_learned(self.head.memory)[answer.probabilities.argmax(axis=1)]
         return replace(answer, familiarity=answer.familiarity + np.where(learned, self._beside(X), 0.0))
 
     def _beside(self, X: Floats) -> Values:
-        """Return what is added to familiarity, (n,): for the chance of a class, and the length."""
+        """Return what is added to familiarity, (n,): for the probability of any class, and for the length."""
         chance = self.fitted.probabilities(X)[:, ~self.strange].sum(axis=1)
         beside: Values = CHANCE * np.log(np.maximum(chance, LEAST_CHANCE))
         return beside + LENGTH * np.clip(log_lengths(X) - self.length, -MOST_LONGER, MOST_LONGER)
@@ -440,12 +440,12 @@ def log_lengths(X: Floats) -> Values:
 
 
 def some_strangers(features: Floats) -> Floats:
-    """Return photos that likeness is measured to: of very many some, evenly."""
+    """Return the photos to compare with: of very many, some that are evenly spread."""
     return features[:: max(1, math.ceil(len(features) / MOST_STRANGERS))]
 
 
 def _standing_of_strangers(head: Scorer, features: Floats) -> Values:
-    """Return how photos of none of the classes stand when each is left out of the others, (m,)."""
+    """Return ``standing`` of photos of none of the classes, each left out of the strangers, (m,)."""
     if len(features) == 1:
         alone: Values = head.familiarity(features)
         return alone
@@ -492,7 +492,7 @@ def _few_shot(
     seed: int,
     unseen: bool,
 ) -> tuple[Values, NDArray[np.bool_]]:
-    """Return how familiar held-out photos of few-shot classes are, and whether they were taken for one."""
+    """Return the familiarity of held-out photos of few-shot classes, and whether they were taken for one."""
     familiar: list[NDArray[Any]] = [np.empty(0)]
     is_new: list[NDArray[np.bool_]] = [np.empty(0, dtype=bool)]
     for probe, rest in _plays(head, base, classes, shots=shots, seed=seed, unseen=unseen):
@@ -552,14 +552,14 @@ def _drawn(one: _BaseClass, shots: int, rng: np.random.Generator, *, unseen: boo
 
 
 def _few_shot_threshold(familiar: Values, is_new: NDArray[np.bool_], many: float, rate: float) -> float:
-    # Photos taken for a many-shot class are rejected by its threshold; the others make up the rest of the rate.
+    # Photos taken for a many-shot class are rejected by its threshold; the others get the rest of the rate.
     rejected = int((familiar[~is_new] < many).sum())
     k = min(len(familiar), max(1, math.floor(rate * (len(familiar) + 1)) - rejected))
     return float(np.sort(familiar[is_new])[min(k, int(is_new.sum())) - 1])
 
 
 def _rows_by_class(statistics: ClassStatistics, photos: KnownPhotos) -> dict[Label, NDArray[np.intp]]:
-    """Return the photos of each class that has two or more and all of them at hand."""
+    """Return the photos of each class that has two or more photos, all of them stored."""
     labels = np.asarray(photos.labels, dtype=np.str_)
     order = np.argsort(labels, kind="stable")
     names, starts = np.unique(labels[order], return_index=True)
@@ -603,7 +603,7 @@ def _left_out(
     turn: list[tuple[Label, int]],
     negatives: Floats,
 ) -> tuple[Values, Values, Values, NDArray[Any]]:
-    """Return counts and familiarity of photos left out, how they stand beside strangers, and probabilities."""
+    """Return counts, familiarity, ``standing`` and probabilities of photos that are left out."""
     summaries = dict(zip(python_labels(memory.new.labels), memory.new.summaries, strict=True))
     held, counts = [], []
     for label, fold in turn:

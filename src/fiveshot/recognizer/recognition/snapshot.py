@@ -120,12 +120,12 @@ class Snapshot:
 
     @property
     def rejection(self) -> Rejection:
-        """The thresholds of rejection: the base's, or without one those that the learned photos give."""
+        """The thresholds of rejection: those of the base, or without a base those from the learned photos."""
         return self._once("rejection", self._thresholds)
 
     @property
     def left_out(self) -> LeftOut:
-        """How familiar the learned photos are when each is left out, and those of none of the classes."""
+        """The familiarity of learned photos that are left out, and of photos of none of the classes."""
         return self._once(
             "left_out", lambda: leave_out(self.head, self.memory, self.contents.photos, self._negatives)
         )
@@ -156,19 +156,19 @@ class Snapshot:
         return RejectedAt(rejection.false_rejection, len(left), rejected, len(like), strange, rejection.note)
 
     def _like_classes(self, X: Floats) -> Floats:
-        """Return how much photos are like a class beside general photographs."""
+        """Return how much photos are like a class, compared with general photographs."""
         background = general_background()
         features = [one.features for one in self.contents.classes.values()]
         return background.likeness(X, self._once("background", lambda: background.means(features)))
 
     @property
     def nearby_head(self) -> Scorer:
-        """A head of this state or of one shortly before: what can be had without deriving one."""
+        """A head of this state, or of one shortly before if that is already derived."""
         with self._lock:
             return self.head if self._earlier is None or self._behind > MOST_BEHIND else self._earlier
 
     def embed(self, X: Floats) -> Floats:
-        """Return what the head makes of features before it keeps statistics of them."""
+        """Return features in the form that the head keeps statistics of."""
         embedded: Floats = self.nearby_head.embed(X)
         return embedded
 
@@ -198,7 +198,7 @@ class Snapshot:
     def predict_photos(
         self, seen: Sequence[PhotoRecord], top: int = 5, *, sure: float | None = None, why: int = 0
     ) -> list[Prediction]:
-        """Return what each photo shows that the backbone has seen."""
+        """Return what photos show, whose features are computed."""
         names = [photo.name for photo in seen]
         found = self.predict_features(photo_features(seen), top, sure=sure, why=why, photos=names)
         boxes = [None if photo.box is None else photo.box.values for photo in seen]
@@ -222,7 +222,7 @@ class Snapshot:
         return [replace(one, why=near) for one, near in zip(found, self.neighbors(X, why), strict=True)]
 
     def neighbors(self, X: Floats, most: int) -> list[tuple[Neighbor, ...]]:
-        """Return the learned photos that each row of features is most like."""
+        """Return for each row of features the most similar learned photos."""
         known, learned = self._once("learned", self._learned)
         if not known:
             return [()] * len(X)
@@ -258,14 +258,14 @@ class Snapshot:
 
     @property
     def strangers(self) -> Strangers | None:
-        """The photos of none of the classes beside these, where they decide what is unknown."""
+        """The photos of none of the classes, if they decide what is unknown; otherwise None."""
         if self.rejection.standing is None:
             return None
         return self._once("strangers", lambda: Strangers(self.head, some_strangers(self._negatives)))
 
     @property
     def sure(self) -> float:
-        """The probability from which an answer is sure, so that few of those given are wrong."""
+        """The probability from which an answer is sure, so that few answers are wrong."""
         return self._once("sure", self._sure_threshold)
 
     @property
@@ -409,7 +409,7 @@ def restored_head(record: HeadRecord) -> Scorer:
 
 
 def check_width(head: Scorer, manifest: Manifest) -> None:
-    """Refuse a head whose settings are of other features than the backbone's, before the first photo comes."""
+    """Refuse a head whose settings do not fit the width of the features, before the first photo comes."""
     try:
         head.embed(np.zeros((1, manifest.backbone.width), np.float32))
     except (TypeError, ValueError, RuntimeError) as error:

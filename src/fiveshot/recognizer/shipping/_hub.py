@@ -50,7 +50,7 @@ model = from_pretrained("{source}")
 print(model.predict("photo.jpg")[0].label)
 ```
 
-The file is checked as a stranger's when it is loaded, and no code in it is run.
+The file is not trusted: it is checked when it is loaded, and no code in it is run.
 """
 LIMITS = """## Intended use and limits
 
