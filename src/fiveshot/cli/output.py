@@ -107,9 +107,9 @@ def erase_line() -> None:
 def echo_json(value: object) -> None:
     """Print a value as JSON, in ASCII, so that names arrive exactly and without control codes."""
     erase_line()
-    typer.echo(
-        json.dumps(value, indent=1).replace("\x7f", "\\u007f")
-    )  # the only control code that JSON does not escape
+    # DEL is the only control code that JSON does not escape.
+    text = json.dumps(value, indent=1).replace("\x7f", "\\u007f")
+    typer.echo(text)
 
 
 def echo_error(error: FiveshotError) -> None:
