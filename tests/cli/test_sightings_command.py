@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from fiveshot.data import FileSource, Photo
-from fiveshot.recognizer import Recognizer, keep_sighting, see_photos
+from fiveshot.recognizer import Recognizer, keep_sighting, recognize_photos
 from fiveshot.values import SightingLimits, Sightings, from_json
 
 Run = Callable[..., tuple[int, str, str]]
@@ -36,7 +36,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
             model.learn(name, [draw(folder / "photos" / f"{name}{n}.png", name, n) for n in range(4)])
         for number, name in enumerate(("gold", "gold", "red", "gold", "blue")):
             path = draw(folder / "photos" / f"new{number}.png", name, 20 + number)
-            (seen,) = see_photos(model, [Photo(FileSource(path, path.name))], top=3, sure=None, keep=True)
+            (seen,) = recognize_photos(model, [Photo(FileSource(path, path.name))], top=3, sure=None, keep=True)
             keep_sighting(model, seen, SightingLimits(), seen=f"2026-05-01T10:0{number}:00.000Z", source="inbox")
     return folder
 

@@ -16,7 +16,7 @@ from fiveshot import client as client_module
 from fiveshot.client import Client, ServiceError
 from fiveshot.data import BytesSource, Photo
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer, keep_sighting, see_photos, sightings
+from fiveshot.recognizer import Recognizer, keep_sighting, recognize_photos, sightings
 from fiveshot.service import RequestLimits
 from fiveshot.values import SightingLimits
 
@@ -239,7 +239,7 @@ def test_sightings_of_a_watch(
             client.learn(name, photos(name, 5))
         for name, number in (("gold", 1), ("gold", 2), ("red", 7), ("gold", 3)):
             given = [Photo(BytesSource(photo(name, number), f"{name} {number}"))]
-            (seen,) = see_photos(watcher, given, top=3, sure=None, keep=True)
+            (seen,) = recognize_photos(watcher, given, top=3, sure=None, keep=True)
             keep_sighting(watcher, seen, SightingLimits(), seen="2026-05-01T10:00:00.000Z", source="camera")
         found = client.sightings()
         assert found == sightings(watcher)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tiny import photo
 
 from fiveshot.data import BytesSource, Photo
-from fiveshot.recognizer import Recognizer, keep_sighting, see_photos
+from fiveshot.recognizer import Recognizer, keep_sighting, recognize_photos
 from fiveshot.values import SightingLimits
 
 Keep = Callable[..., list[str]]
@@ -26,7 +26,7 @@ def watching(path: Path) -> Iterator[Keep]:
 
         def kept(*photos: tuple[str, bytes], limits: SightingLimits | None = None) -> list[str]:
             given = [Photo(BytesSource(data, name)) for name, data in photos]
-            seen = see_photos(watcher, given, top=3, sure=None, keep=True)
+            seen = recognize_photos(watcher, given, top=3, sure=None, keep=True)
             about = {"seen": "2026-05-01T10:00:00.000Z", "source": "http://camera/a.jpg"}
             return [keep_sighting(watcher, one, limits or SightingLimits(), **about) for one in seen]
 

@@ -14,7 +14,7 @@ from watching import Watched, draw, until, watching
 
 from fiveshot.data import ArraySource, Photo
 from fiveshot.errors import InputError
-from fiveshot.recognizer import Recognizer, keep_sighting, see_photos, sightings
+from fiveshot.recognizer import Recognizer, keep_sighting, recognize_photos, sightings
 from fiveshot.values import SightingLimits
 from fiveshot.watch import Watching, keeping, open_source, watch
 
@@ -95,7 +95,7 @@ def test_old_ones_are_erased_though_no_photo_comes(
         Recognizer.open(model) as other,
         watching(opened, open_source(str(inbox)), how),
     ):
-        (seen,) = see_photos(other, [red], top=3, sure=None, keep=True)
+        (seen,) = recognize_photos(other, [red], top=3, sure=None, keep=True)
         keep_sighting(other, seen, SightingLimits(days=36_500), now=a_month_ago, **about)
         until(lambda: sightings(other).sightings == ())
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fiveshot.features.parts import part_key as part_key
     from fiveshot.features.parts import stored_vectors as stored_vectors
     from fiveshot.features.parts import work_folder as work_folder
+    from fiveshot.features.seeing import KEEP_NOTHING as KEEP_NOTHING
     from fiveshot.features.seeing import (
         Keep,
         PhotoVector,
@@ -91,6 +92,7 @@ __all__ = [
 
 # For the packages of fiveshot above this one.
 _FOR_PACKAGES = [
+    "KEEP_NOTHING",
     "Part",
     "STORED_DTYPES",
     "TEST",

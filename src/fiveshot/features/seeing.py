@@ -46,7 +46,7 @@ class Keep:
     original: Literal["file", "copy"] | None = None
 
 
-KEEP_NOTHING = Keep()
+KEEP_NOTHING: Keep = Keep()
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer._sightings import keep_sighting as keep_sighting
     from fiveshot.recognizer._sightings import learn_sightings as learn_sightings
     from fiveshot.recognizer._sightings import limit_sightings as limit_sightings
-    from fiveshot.recognizer._sightings import see_photos as see_photos
+    from fiveshot.recognizer._sightings import recognize_photos as recognize_photos
     from fiveshot.recognizer.adapting import adopt_adapter as adopt_adapter
     from fiveshot.recognizer.adapting import training_photos
     from fiveshot.recognizer.advice import check_kinds as check_kinds
@@ -245,7 +245,7 @@ _MODULES = {
         "learn_sightings",
         "limit_sightings",
         "name_sightings",
-        "see_photos",
+        "recognize_photos",
         "sighting_picture",
         "sightings",
     ),

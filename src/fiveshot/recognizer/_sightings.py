@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from fiveshot.backbones import Pixels
 from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
-from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
+from fiveshot.features import KEEP_NOTHING, Keep, PhotoVector, Seen, decode_photos, embed
 from fiveshot.recognizer._learning import require_fingerprint
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.correction import correct_by_name
 from fiveshot.recognizer.names import target_name
-from fiveshot.recognizer.photos.embedding import KEEP_NOTHING, photo_record
+from fiveshot.recognizer.photos.embedding import photo_record
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import known_labels, sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
@@ -347,7 +347,7 @@ class SeenPhoto:
     made_by: str  # fingerprint of the backbone
 
 
-def see_photos(
+def recognize_photos(
     model: Recognizer,
     photos: Sequence[Photo],
     *,

@@ -22,7 +22,15 @@ from typing import Any, Literal, TextIO
 from fiveshot.backbones import Pixels
 from fiveshot.data import BadImage, FileSource, ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number
-from fiveshot.recognizer import LostModelError, Recognizer, SeenPhoto, check_sure, check_top, levels_of, see_photos
+from fiveshot.recognizer import (
+    LostModelError,
+    Recognizer,
+    SeenPhoto,
+    check_sure,
+    check_top,
+    levels_of,
+    recognize_photos,
+)
 from fiveshot.storage import attempting
 from fiveshot.values import Prediction, SightingLimits, to_json
 from fiveshot.watch.keeping import Keeper
@@ -98,7 +106,7 @@ def watch(
     check_top(how.top)
     check_sure(how.sure)
     recognizer.refresh().require_classes()
-    places = [Place(box, how.frames) for box in how.regions or (None,)]
+    places = [WatchedRegion(box, how.frames) for box in how.regions or (None,)]
     lines = LinesFile(how.out) if how.out is not None else None
     keeper = Keeper(recognizer, how.keep, how.limits) if how.keep != "none" else None
 
@@ -147,7 +155,7 @@ def _answers(
     recognizer: Recognizer,
     source: Source,
     photo: Photo,
-    places: Sequence[Place],
+    places: Sequence[WatchedRegion],
     how: Watching,
     notices: Notices,
 ) -> list[SeenPhoto | Prediction | None] | None:
@@ -163,7 +171,9 @@ def _answers(
     try:
         if notices.has(MODEL):
             recognizer.reopen()
-        found = see_photos(recognizer, parts, top=how.top, sure=how.sure, keep=how.keep != "none", wanted=changed)
+        found = recognize_photos(
+            recognizer, parts, top=how.top, sure=how.sure, keep=how.keep != "none", wanted=changed
+        )
     except FiveshotError as error:
         for place in places:
             place.still.forget()
@@ -181,7 +191,7 @@ def _answers(
     return [place.answer(one, notices) for place, one in zip(places, found, strict=True)]
 
 
-class Place:
+class WatchedRegion:
     """The whole photo, or a region of it: its votes, and its last answer."""
 
     def __init__(self, region: NamedBox | None, frames: int) -> None:

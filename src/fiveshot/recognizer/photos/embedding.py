@@ -19,7 +19,7 @@ from fiveshot.backbones import (
 from fiveshot.data import BadImage, ImageError, Photo, PixelsAndCopies, bad_image_lines, decoders
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
-from fiveshot.features import Keep, PhotoVector, bad_photos, see_photos
+from fiveshot.features import KEEP_NOTHING, Keep, PhotoVector, bad_photos, see_photos
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord, check_folder, read_manifest
 from fiveshot.recognizer.store.rows import PhotoRecord
@@ -28,7 +28,6 @@ from fiveshot.work import Progress
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
 """A function that is called with photos that cannot be used, one or more times."""
-KEEP_NOTHING = Keep()
 
 
 def check_place(device: str, runtime: str) -> None:
