@@ -1,4 +1,4 @@
-"""Frozen vision transformers and their adapters: photos in, feature vectors out.
+"""Frozen networks and their adapters: photos in, feature vectors out.
 
 The embedded backbone does not need torch. Names that need torch are imported on first use.
 Names in ``__all__`` are for everybody. The others are for the packages of fiveshot above this one.
