@@ -29,9 +29,9 @@ LINKED = 10  # neighbors that a photo may be grouped with; so memory grows linea
 # CUB-200, as they are and with their means moved together. Pure groups are preferred: two groups can get the same
 # name, but a group of two things teaches something wrong.
 APART, AROUND, LARGER = 0.3, 30, 0.075
-FINE = 0.7  # part of that distance, for photos of one question
-LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo do not show how alike photos of a thing are
-LEAST_AROUND = 0.5  # the same of the neighborhood
+FINE = 0.7  # the same part for the photos of one question, relative to APART
+LEAST_DISTANCE = 0.35  # smaller distances are of copies, which do not show how alike photos of a thing are
+LEAST_AROUND = 0.5  # the same limit for the distance to the neighbor of rank AROUND
 COMPANIONS = 19  # photos shown in one question
 LEAST_ALIKE = 0.1  # part of the learned photos that are least like the others of their class
 ASKED = 0.1  # known photos with more doubt are asked about

@@ -33,35 +33,36 @@ if TYPE_CHECKING:
 Values = NDArray[np.float64]
 SHOTS = (1, 2, 3, 5, 10, 20, 50)
 RATES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.4, 0.5)
-LEAST_CLASSES = 10  # of a base whose classes stand for those learned later
-CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
+LEAST_CLASSES = 10  # base classes that are needed to stand for classes that are learned later
+CLASS_FOLDS = 4  # a quarter of the base classes stands for new ones at a time
 MOST_PHOTOS = 1e9  # the most that a rate can require
 LEAST_HELD = 5  # left-out photos that are enough for a threshold if there are photos of none of the classes
-MOST_STRANGERS = 500  # photos of none of the classes that are compared with
+MOST_STRANGERS = 500  # photos of none of the classes that a photo is compared with
 STRANGER_FOLDS = 5
 CLEARLY = 0.1  # difference of two shares that is more than chance with few photos
-# Weights in how a photo stands, chosen on training photos: of the log of the chance that it shows a class.
-# Smaller chances count alike: a learned photo like a stranger must not set a threshold far below all others.
+# Weights of the two terms of ``Strangers.standing``, chosen on training photos. The first term is the log of the
+# probability that the photo shows any class. All probabilities below LEAST_CHANCE count the same: otherwise one
+# learned photo that looks like a stranger would set a threshold far below all others.
 CHANCE, LEAST_CHANCE = 0.3, 0.1
-# The longer the features of a photo, the less it is like any class, its own or not: the log of the length makes up
-# for that. What is longer or shorter than the strangers by more than a tenth counts alike: it has another reason.
+# The second term is the log of the length of the features: the longer they are, the less a photo is like any
+# class, even its own. Differences of more than MOST_LONGER from the strangers count alike: they have other causes.
 LENGTH, MOST_LONGER = 2.0, 0.1
 NO_CLASS = "nothing can be called unknown yet: no class is known"
 SURE_RATES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of wrong answers
-SURE_SHOTS = 5  # of the base classes that play those learned later when answers are called sure
-LATER = 0.8  # part of a rate of wrong answers for the base; the rest is for classes that are learned later
+SURE_SHOTS = 5  # photos of a base class that stands for one learned later, to find which answers are sure
+LATER = 0.8  # part of the rate of wrong answers that the base may use; the rest is left for later classes
 SAMPLES = 200  # the most learned photos that are left out; this limits the time of learning
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """Thresholds on familiarity for classes of some numbers of photos; between them, linear in log n.
+    """Thresholds on familiarity for classes with given numbers of photos; between them, linear in log n.
 
-    Without thresholds nothing can be called unknown; ``note`` says on what they rest, or why there are none.
-    ``table`` has the thresholds at other rates, and ``sure`` the probabilities from which an answer is sure, by
-    the rate of wrong answers. ``standing`` is the threshold for classes learned after the base where photos of
-    none of the classes count: on how a photo stands beside these, see ``Strangers``. ``background`` is the
-    threshold on how much a photo is like a class beside general photographs, where there is no other.
+    Without thresholds nothing can be called unknown. ``note`` says what they are based on, or why there are none.
+    ``table`` has the thresholds at other rates. ``sure`` has the probability from which an answer is sure, by the
+    rate of wrong answers. ``standing`` is the threshold on ``Strangers.standing``, for classes learned after the
+    base; it is used if the model has photos of none of the classes. ``background`` is used if there is no other
+    threshold: it limits ``Background.likeness``, a comparison with general photographs.
 
     >>> rejection = Rejection(0.05, counts=(1, 100), thresholds=(-4.0, -2.0), note="an example")
     >>> rejection.threshold(10), rejection.threshold(1000)
@@ -160,10 +161,10 @@ def photos_needed(rate: float) -> int:
 
 
 def quantile_threshold(familiarity: ArrayLike, rate: float) -> float:
-    """Return the threshold below which a further photo of the same kind falls with probability ``rate`` at most.
+    """Return the threshold below which another photo of the same kind falls with probability ``rate`` at most.
 
-    Among n + 1 photos in any order each rank is equally likely, so a new one falls below the k-th smallest of n
-    with probability k / (n + 1): the largest such k counts, whatever the distribution.
+    A new photo is equally likely to have any rank among n + 1 photos. So whatever the distribution, it falls below
+    the k-th smallest of the n others with probability k / (n + 1). The largest k that ``rate`` allows is used.
     """
     values = np.sort(np.asarray(familiarity, dtype=np.float64))
     k = min(len(values), math.floor(rate * (len(values) + 1) + 1e-9))
@@ -193,12 +194,13 @@ def fit_rejection(
     """Return thresholds at which ``false_rejection`` of the photos of known classes are called unknown.
 
     ``X`` and ``y`` are training features of the base session, on which ``head`` was fitted; it is not changed.
-    A quarter of each class's photos is held out, or those that ``held`` names, (n,): an adapter must not have seen
-    them. With all classes known from the others, they give the threshold of many-shot classes. For n = 1, 2, 3,
-    5, ... a quarter of the classes at a time is learned again from n photos, and the threshold of n-shot classes
-    is what then makes the rate of *their* photos right, those taken for a many-shot class included. Few base
-    classes say little about others, so with fewer than ten there are no thresholds, and the learned photos are to
-    give them. The table has the thresholds at other rates.
+    A quarter of each class's photos is held out, or those that ``held`` marks, (n,). An adapter must not have seen
+    them. Recognized by a head that has learned all other photos, they give the threshold of many-shot classes.
+
+    For n = 1, 2, 3, 5, ... a quarter of the classes at a time is learned again from n photos. The threshold of
+    n-shot classes is the one at which the rate is right for *their* held-out photos, including those taken for a
+    many-shot class. Fewer than ten base classes say little about other classes: then there are no thresholds here,
+    and they come from the learned photos. The table has the thresholds at other rates.
     """
     needed = photos_needed(check_rate(false_rejection))
     labels = as_labels(y)
@@ -234,12 +236,12 @@ def _thresholds(
 
 
 def sure_of_base(manifest: Manifest) -> Table:
-    """Return the probabilities from which an answer is sure, as set on the base; empty without a base."""
+    """Return the probabilities from which an answer is sure, chosen on the base; empty without a base."""
     return Rejection.from_dict(manifest.rejection).sure if manifest.rejection else ()
 
 
 def base_thresholds(manifest: Manifest) -> Rejection | None:
-    """Return the thresholds of the base at the present rate; None if the base gave none."""
+    """Return the thresholds of the base at the rate in force; None if the base gave none."""
     of_base = Rejection.from_dict(manifest.rejection) if manifest.rejection else None
     return of_base.at(manifest.options.false_rejection) if of_base is not None and of_base.counts else None
 
@@ -321,15 +323,15 @@ def _beside(held: int, negatives: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """The familiarity of photos to a head that has not learned them: of classes, and of none of the classes."""
+    """Familiarity of the learned photos, left out in turn, and of the photos of none of the classes."""
 
-    counts: NDArray[np.int64]  # (n,): photos of the class of each learned one
-    familiar: Values  # (n,)
-    strange: Values  # (m,)
-    chances: NDArray[Any]  # (n, n_classes): the probability of each class for the learned ones
-    truth: tuple[str, ...]  # (n,): their classes
-    standing: Values | None = None  # (n,), beside the photos of none of the classes;
-    strange_standing: Values | None = None  # (m,); None where these do not help
+    counts: NDArray[np.int64]  # (n,): the number of photos that the class of each learned photo has
+    familiar: Values  # (n,): familiarity of the learned photos
+    strange: Values  # (m,): familiarity of the photos of none of the classes
+    chances: NDArray[Any]  # (n, n_classes): the probability of each class for the learned photos
+    truth: tuple[str, ...]  # (n,): the class of each learned photo
+    standing: Values | None = None  # (n,): ``Strangers.standing``; None if the strangers do not help
+    strange_standing: Values | None = None  # (m,): the same of the photos of none of the classes
 
     def rejected(self, rejection: Rejection) -> tuple[int, int]:
         """Return how many of the learned photos thresholds reject, and how many of the others."""
@@ -345,8 +347,9 @@ class LeftOut:
 def leave_out(head: Scorer, memory: Memory, photos: KnownPhotos, negatives: Floats) -> LeftOut:
     """Return how familiar learned photos are when they are left out in turn; the head is not changed.
 
-    It depends only on the present classes and photos, so a forgotten class leaves no trace in it. Photos of none
-    of the classes, ``negatives``, are used unless they make it harder to tell them from the learned photos.
+    The result depends only on the classes and photos that the model has now, so a forgotten class leaves no trace.
+    ``negatives`` are photos of none of the classes. They are ignored if they make the two kinds harder to tell
+    apart.
     """
     rows = _rows_by_class(memory.new, photos)
     turns = list(_turns({label: len(own) for label, own in rows.items()}))
@@ -399,7 +402,7 @@ def _middle(left: LeftOut) -> float:
 
 
 class Strangers:
-    """Photos of none of the classes, in a head that has learned each of them as a class of its own."""
+    """Photos of none of the classes, and a head that has learned each of them as a class of its own."""
 
     def __init__(self, head: Scorer, features: Floats) -> None:
         known = head.memory
@@ -421,14 +424,14 @@ class Strangers:
         return replace(answer, familiarity=answer.familiarity + np.where(learned, self._beside(X), 0.0))
 
     def _beside(self, X: Floats) -> Values:
-        """Return what is added to familiarity, (n,): for the probability of any class, and for the length."""
+        """Return what is added to familiarity, (n,): the terms of probability and length."""
         chance = self.fitted.probabilities(X)[:, ~self.strange].sum(axis=1)
         beside: Values = CHANCE * np.log(np.maximum(chance, LEAST_CHANCE))
         return beside + LENGTH * np.clip(log_lengths(X) - self.length, -MOST_LONGER, MOST_LONGER)
 
 
 def is_learned(memory: Memory) -> NDArray[np.bool_]:
-    """Tell of each class whether it was learned after the base, (n_classes,)."""
+    """Tell for each class whether it was learned after the base, (n_classes,)."""
     learned: NDArray[np.bool_] = np.isin(memory.statistics.labels, memory.new.labels)
     return learned
 
@@ -440,7 +443,7 @@ def log_lengths(X: Floats) -> Values:
 
 
 def some_strangers(features: Floats) -> Floats:
-    """Return the photos to compare with: of very many, some that are evenly spread."""
+    """Return the photos to compare with: at most ``MOST_STRANGERS``, evenly spread over all."""
     return features[:: max(1, math.ceil(len(features) / MOST_STRANGERS))]
 
 
@@ -463,14 +466,14 @@ def _split(
     for label in python_labels(np.unique(labels)):
         own = labels == label
         kept, out = X[own & ~held], X[own & held]
-        if label in base and base[label].count > int(own.sum()):  # of many photos only some are at hand
+        if label in base and base[label].count > int(own.sum()):  # the base has seen further photos
             yield label, _BaseClass(kept, out, _without(base[label], head.embed(out)))
         else:
             yield label, _BaseClass(kept, out, summarize(head.embed(kept)))
 
 
 def _without(summary: ClassSummary, held: Floats) -> ClassSummary:
-    """Return a class without some of its photos; its covariance is taken to be the same without them."""
+    """Return a class without some of its photos, assuming that its covariance does not change."""
     count = summary.count - len(held)
     mean = (summary.count * summary.mean - held.sum(axis=0)) / count
     return replace(
@@ -505,7 +508,7 @@ def _few_shot(
 def _sure_table(
     head: Scorer, base: ClassStatistics, classes: Mapping[Label, _BaseClass], *, seed: int, unseen: bool
 ) -> Table:
-    """Return the probabilities from which answers are sure: for held-out photos, those of few-shot classes too."""
+    """Return the probabilities from which answers are sure, for held-out photos and few-shot classes."""
     chains: list[tuple[Candidate, ...]] = []
     truth: list[str] = []
     for probe, rest in _plays(head, base, classes, shots=SURE_SHOTS, seed=seed, unseen=unseen):
@@ -526,10 +529,10 @@ def _plays(
     seed: int,
     unseen: bool,
 ) -> Iterator[tuple[Scorer, dict[Label, Floats]]]:
-    """Yield heads that have learned a quarter of the classes again from few photos, and others of these classes.
+    """Yield heads that have learned a quarter of the classes again from few photos, and other photos of them.
 
-    ``unseen``: an adapter knows the photos that were kept, and none of a class that is learned later. So the shots
-    are held-out photos, too, where a class has enough of them.
+    ``unseen`` is set for a model with an adapter. The adapter has seen the photos that were kept, but it will not
+    have seen photos of later classes. So the shots, too, are held-out photos if a class has enough of them.
     """
     rng = np.random.default_rng([seed, shots])
     able = [label for label, one in classes.items() if len(one.kept) >= shots]
@@ -544,7 +547,7 @@ def _plays(
 
 
 def _drawn(one: _BaseClass, shots: int, rng: np.random.Generator, *, unseen: bool) -> tuple[Floats, Floats]:
-    """Return photos of a class to learn it from, and others to be recognized."""
+    """Return photos to learn a class from, and other photos of it to recognize."""
     if unseen and len(one.held) > shots:
         order = rng.permutation(len(one.held))
         return one.held[order[:shots]], one.held[order[shots:]]
@@ -559,7 +562,7 @@ def _few_shot_threshold(familiar: Values, is_new: NDArray[np.bool_], many: float
 
 
 def _rows_by_class(statistics: ClassStatistics, photos: KnownPhotos) -> dict[Label, NDArray[np.intp]]:
-    """Return the photos of each class that has two or more photos, all of them stored."""
+    """Return the rows of each class that has two or more photos, if all of them are stored."""
     labels = np.asarray(photos.labels, dtype=np.str_)
     order = np.argsort(labels, kind="stable")
     names, starts = np.unique(labels[order], return_index=True)
@@ -572,7 +575,7 @@ def _rows_by_class(statistics: ClassStatistics, photos: KnownPhotos) -> dict[Lab
 
 
 def _turns(counts: Mapping[Label, int]) -> Iterator[list[tuple[Label, int]]]:
-    """Yield the (class, fold) pairs that are left out at the same time: one fold of a class, of many classes."""
+    """Yield the (class, fold) pairs that are left out at the same time: one fold each of many classes."""
     left = SAMPLES
     folds = {label: int(fold_numbers(count).max()) + 1 for label, count in counts.items()}
     for fold in range(max(folds.values(), default=0)):

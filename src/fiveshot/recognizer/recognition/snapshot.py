@@ -37,26 +37,26 @@ from fiveshot.values import Candidate, Neighbor, Prediction, RejectedAt
 from fiveshot.work import one_thread
 
 T = TypeVar("T")
-MOST_BEHIND = 32  # states after which a head is derived from the beginning and not from an earlier head
+MOST_BEHIND = 32  # states after which a head is derived from scratch, not from an earlier head
 FEW = 64  # rows up to which scores are computed on one thread; on a busy machine several take far longer
 
 
 class Snapshot:
     """One state of a model: its classes, and the head derived from them when it is first needed.
 
-    It never changes. What is derived from it, such as the head, is computed once. The head of the snapshot before
-    is where deriving starts, so a new class costs what it adds.
+    It never changes. What is derived from it, such as the head, is computed once, starting from the head of an
+    earlier snapshot. So learning a class costs only what the class adds.
 
     Parameters
     ----------
     contents : Contents
         Everything that the model holds in this state.
     earlier : Scorer, optional
-        A head fitted on a state before, where deriving starts.
+        A head of an earlier state, to start from.
     behind : int
-        How many states that is before this one.
+        How many states ago that was.
     derived : mapping, optional
-        What the snapshot before has derived and is the same in this state.
+        Values that the snapshot before has derived and that are the same in this state.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class Snapshot:
 
     @property
     def nearby_head(self) -> Scorer:
-        """A head of this state, or of one shortly before if that is already derived."""
+        """The head of this state, or one of a recent state if that is derived already."""
         with self._lock:
             return self.head if self._earlier is None or self._behind > MOST_BEHIND else self._earlier
 
@@ -181,13 +181,13 @@ class Snapshot:
             start = self._earlier if derived is None else derived
         if start is None or not start.learned:
             return Snapshot(contents)
-        if derived is not None and contents.same_photos(self.contents):  # another setting alone
+        if derived is not None and contents.same_photos(self.contents):  # only a setting has changed
             kept = {key: value for key, value in self._derived.items() if key in ("head", "left_out", "strangers")}
             return Snapshot(contents, derived=kept)
         return Snapshot(contents, earlier=start, behind=1 if derived is not None else self._behind + 1)
 
     def require_classes(self) -> None:
-        """Refuse to answer as long as no class is known."""
+        """Raise an error if no class is known."""
         if not len(self.memory.labels):
             raise InputError(
                 "the model knows no class yet",
@@ -276,7 +276,7 @@ class Snapshot:
     def predictions(
         self, answer: Answer, top: int, *, sure: float | None = None, photos: Sequence[str] | None = None
     ) -> list[Prediction]:
-        """Return an answer in the names of classes and groups, with what is unknown."""
+        """Return the predictions of an answer: names of classes and groups, or unknown."""
         labels = self.classes
         single = len(labels) == 1
         least = 0.0 if single else self.sure if sure is None else sure
@@ -335,7 +335,7 @@ class Snapshot:
 
 
 def check_asked(top: int, sure: float | None, why: int) -> None:
-    """Refuse what cannot be asked of an answer, before a backbone runs for nothing."""
+    """Check the arguments of a prediction before the backbone runs."""
     check_top(top)
     check_sure(sure)
     if not is_number(why, whole=True) or why < 0:
@@ -343,7 +343,7 @@ def check_asked(top: int, sure: float | None, why: int) -> None:
 
 
 def check_top(top: int) -> None:
-    """Refuse a number of candidates that makes no sense."""
+    """Raise an error for an impossible number of candidates."""
     if not is_number(top, whole=True) or top < 1:
         raise InputError(f"top={top!r} is not a whole number from 1 on", hint="give one such as 5")
 
@@ -383,14 +383,14 @@ def head_record(name: str) -> HeadRecord:
 
 
 def require_statistics_head(name: str) -> None:
-    """Refuse a head that needs samples: a model keeps statistics, and derives its head from them alone."""
+    """Refuse a head that needs samples: a model derives its head from statistics alone."""
     head = make_scorer(name)
     two = class_statistics(head.embed(np.eye(4, dtype=np.float32)), ["a", "a", "b", "b"])
     head.adopt(Memory(NO_CLASSES, two))
 
 
 def restored_head(record: HeadRecord) -> Scorer:
-    """Return the head that a manifest describes, unfitted, with its very parameters and settings."""
+    """Return the head that a manifest describes, unfitted, with the same parameters and settings."""
     head = make_scorer(record.name)
     own = plain_parameters(own_parameters(head))
     changed = {key: value for key, value in record.parameters.items() if own.get(key, head) != value}
@@ -402,14 +402,14 @@ def restored_head(record: HeadRecord) -> Scorer:
     head = make_scorer(record.name, **changed)
     if record.settings:
         try:
-            return head.with_settings(record.settings)  # so that it embeds as it did, also before it knows a class
+            return head.with_settings(record.settings)  # then it embeds as before, even without a class
         except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise _wrong_settings(record.name, error) from error
     return head
 
 
 def check_width(head: Scorer, manifest: Manifest) -> None:
-    """Refuse a head whose settings do not fit the width of the features, before the first photo comes."""
+    """Raise an error if the settings of a head do not fit the width of the features."""
     try:
         head.embed(np.zeros((1, manifest.backbone.width), np.float32))
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""When an answer is sure: a threshold on its probability, so that few of the answers that are given are wrong.
+"""When an answer is sure: a threshold on its probability, so that few of the given answers are wrong.
 
 An answer is the narrowest level, class or group, whose probability reaches the threshold. How many such answers
 are wrong is counted on photos that the model had not learned when it was asked about them.
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from fiveshot.recognizer.recognition.levels import Groups, is_within
 from fiveshot.values import Candidate
 
-MOST_THRESHOLDS = 200  # that are tried, evenly over the photos
-EXPECTED = 20  # the wrong answers that probabilities let expect count as much as those of so many photos
+MOST_THRESHOLDS = 200  # thresholds that are tried, evenly spread over the photos
+EXPECTED = 20  # the expected wrong answers, from the probabilities, count as much as this many photos
 Table = tuple[tuple[float, float], ...]  # rate of wrong answers and threshold, the rates rising
 
 
 def surest_without_photos(rate: float) -> float:
-    """Return the threshold that needs no photos: no single answer may be wrong more often than that.
+    """Return the threshold that needs no photos: each single answer is wrong with at most this probability.
 
     >>> surest_without_photos(0.05)
     0.95
@@ -32,10 +32,10 @@ def surest_without_photos(rate: float) -> float:
 def sure_threshold(chains: Sequence[Sequence[Candidate]], truth: Sequence[str], rate: float) -> float:
     """Return the lowest probability from which on at most ``rate`` of the answers are wrong.
 
-    ``chains`` has for each photo its most probable levels, the widest first, and ``truth`` the class that it
-    shows. The share of wrong answers is counted on these photos. A few of them say little, so what their
-    probabilities let expect counts, too, as much as ``EXPECTED`` photos do. There is no need to be stricter than
-    without photos.
+    ``chains`` has the most probable levels of each photo, the widest first; ``truth`` has the class that it shows.
+    The share of wrong answers is counted on these photos. A few photos say little. So the share that their
+    probabilities predict counts, too, as much as ``EXPECTED`` photos. The result is never stricter than the
+    threshold without photos.
 
     >>> chains = [[Candidate("owl", p)] for p in (0.9, 0.8, 0.6, 0.4)]
     >>> sure_threshold(chains, ["owl", "owl", "owl", "wren"], 0.3)
@@ -60,7 +60,7 @@ def sure_threshold(chains: Sequence[Sequence[Candidate]], truth: Sequence[str], 
 def _levels(
     chains: Sequence[Sequence[Candidate]], truth: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the probability of each level and whether it is right, (n, most levels); what is missing has -1."""
+    """Return the probability of each level and whether it is right, (n, most levels); -1 for a missing level."""
     shape = len(chains), max(map(len, chains))
     chances, right = np.full(shape, -1.0), np.zeros(shape, dtype=bool)
     for row, (chain, name) in enumerate(zip(chains, truth, strict=True)):
@@ -71,7 +71,7 @@ def _levels(
 
 
 def chains_of(classes: Sequence[str], probabilities: NDArray[np.floating]) -> list[tuple[Candidate, ...]]:
-    """Return for each photo its most probable levels; without groups, its most probable class alone."""
+    """Return the most probable levels of each photo; without groups, its most probable class alone."""
     if not len(probabilities):
         return []
     chains = Groups.of(classes).chains(probabilities)
