@@ -233,7 +233,8 @@ def tune(
     trained = [parameter for adapter in adapters(model) for parameter in adapter.parameters()]
     trained += [] if idea.frozen else [space.classifier]
     optimizer = torch.optim.AdamW(trained, idea.lr, weight_decay=0.01)
-    model.train()
+    for adapter in adapters(model):
+        adapter.train()
     batch, step = 64, 0
     steps = idea.epochs * math.ceil(len(rows) / batch)
     for _ in range(idea.epochs):

@@ -11,7 +11,6 @@ with the norm.
 from __future__ import annotations
 
 import math
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 
 ADAPTED_NETWORKS = "choose one of timm's plain vision transformers (vit_*, deit_*, deit3_*) or tiny_vit_*"
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Adapter(nn.Module):
@@ -146,8 +144,8 @@ def attach_adapters(
 ) -> Any:
     """Put an adapter into every attention block of a ViT or TinyViT of timm's, in place, and freeze the rest.
 
-    Only the adapters require gradients. Afterwards ``vit.train()`` leaves batch norms (in convolutional stems) in
-    eval mode, so the frozen part does not change.
+    Only the adapters require gradients. To train them, leave the network in eval mode and put only the
+    :func:`adapters` into training mode: batch norms (of a TinyViT) change in training mode.
 
     Parameters
     ----------
@@ -190,8 +188,6 @@ def attach_adapters(
         part = vit.get_submodule(name)
         adapted = AdaptedMlp(part, adapter) if name.endswith(".mlp") else AdaptedBlock(part, adapter)
         vit.set_submodule(name, adapted.train(vit.training))
-    vit.train = MethodType(_train_keeping_batch_norms, vit)
-    vit.train(vit.training)
     return vit
 
 
@@ -207,7 +203,6 @@ def detach_adapters(vit: Any) -> None:
     for name, part in list(vit.named_modules()):
         if isinstance(part, AdaptedBlock | AdaptedMlp):
             vit.set_submodule(name, part.replaced[0])
-    vars(vit).pop("train", None)  # the one that attach_adapters gave it
     vit.requires_grad_(False).eval()
 
 
@@ -281,11 +276,3 @@ def adapters(vit: nn.Module) -> list[Adapter]:
     [0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
     """
     return [module for module in vit.modules() if isinstance(module, Adapter)]
-
-
-def _train_keeping_batch_norms(self: nn.Module, mode: bool = True) -> nn.Module:
-    type(self).train(self, mode)
-    for module in self.modules():
-        if isinstance(module, BATCH_NORMS):
-            module.eval()
-    return self

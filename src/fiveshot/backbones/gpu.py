@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from fiveshot.backbones._adaptformer import BATCH_NORMS, AdaptedBlock, BlockParts, adapters
+from fiveshot.backbones._adaptformer import AdaptedBlock, Adapter, BlockParts
 from fiveshot.backbones.spec import OWN, Readout
 from fiveshot.extras import import_extra
 
 _log = logging.getLogger(__name__)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 STEP = 64  # larger batches are padded to a multiple of this, smaller ones to a power of two
 _WARM_UP = 3  # passes before recording, in which libraries choose their kernels
 
@@ -49,9 +50,11 @@ def quick_vit(
     plain = import_extra("timm.models.vision_transformer").VisionTransformer
     if type(model) is not plain:
         return None
-    kept = adapters(model) if trains else []
-    quick: Any = copy.deepcopy(model, {id(adapter): adapter for adapter in kept})
-    _round(quick, dtype, kept=kept)
+    quick: Any = copy.deepcopy(model)
+    shared = {name: part for name, part in model.named_modules() if isinstance(part, Adapter)} if trains else {}
+    for name, adapter in shared.items():
+        quick.set_submodule(name, adapter)
+    _round(quick, dtype, kept=list(shared.values()))
     conv = quick.patch_embed.proj
     if isinstance(conv, nn.Conv2d) and 1 < conv.kernel_size[0] == conv.stride[0] and conv.groups == 1:
         quick.patch_embed.proj = PatchProduct(conv)
@@ -65,11 +68,11 @@ def quick_vit(
     return arranged
 
 
-def _round(model: nn.Module, dtype: torch.dtype, *, kept: list[Any]) -> None:
+def _round(model: nn.Module, dtype: torch.dtype, *, kept: list[Adapter]) -> None:
     """Round the weights to a number format, except those of batch norms and of trained adapters."""
-    own = {id(module) for adapter in kept for module in adapter.modules()}
+    own = {module for adapter in kept for module in adapter.modules()}
     for module in model.modules():
-        if isinstance(module, BATCH_NORMS) or id(module) in own:
+        if isinstance(module, BATCH_NORMS) or module in own:
             continue
         for parameter in module.parameters(recurse=False):
             parameter.data = parameter.data.to(dtype)

@@ -193,10 +193,10 @@ def _reads(phone: str) -> bool:
     anyway.
     """
     if phone == "AVIF":
-        plugin = import_module("PIL.AvifImagePlugin") if is_installed("PIL.AvifImagePlugin") else None
+        plugin: Any = import_module("PIL.AvifImagePlugin") if is_installed("PIL.AvifImagePlugin") else None
         if plugin is None or not plugin.SUPPORTED:
             return False
-        vars(plugin)["DEFAULT_MAX_THREADS"] = 1  # a setting that Pillow's types do not declare
+        plugin.DEFAULT_MAX_THREADS = 1  # Pillow has its options for decoding AVIF as names in this module
         return True
     if not is_installed("pillow_heif"):
         return False

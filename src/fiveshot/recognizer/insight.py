@@ -244,8 +244,12 @@ class DuplicateIndex:
     still there.
     """
 
-    def __init__(self, made_by: str = "") -> None:
-        self._made_by = made_by  # fingerprint of the backbone
+    def __init__(self) -> None:
+        self._begin("")
+
+    def _begin(self, made_by: str) -> None:
+        """Start without photos; ``made_by`` is the fingerprint of the backbone."""
+        self._made_by = made_by
         self._state = 0
         self._known = set[int]()
         self._ids = np.empty(0, np.int64)  # this and the next two have room for more photos than are known
@@ -257,7 +261,7 @@ class DuplicateIndex:
         """Add the photos that were learned since the last call."""
         if contents.manifest.backbone.fingerprint != self._made_by:
             # Another backbone makes other features of every photo.
-            vars(self).update(vars(DuplicateIndex(contents.manifest.backbone.fingerprint)))
+            self._begin(contents.manifest.backbone.fingerprint)
         of_all = contents.since != self._state or not self._state
         for row in contents.rows.values() if of_all else map(contents.rows.get, contents.touched):
             if row is not None and row.changed > self._state and row.name != NONE:
