@@ -19,10 +19,10 @@ from fiveshot.benchmark import get_protocol, run, sessions
 from fiveshot.core.scorers import parameter, parameter_names
 from fiveshot.features import embedded_features
 from fiveshot.heads import FewShotHead, choose_parameters, make_head, tune_on_base
-from fiveshot.heads.tuned import Candidate
+from fiveshot.heads.tuned import ParameterValues
 
 
-def _changes(head: FewShotHead, parameters: Candidate) -> list[str]:
+def _changes(head: FewShotHead, parameters: ParameterValues) -> list[str]:
     """Return the parameters that differ from the given head."""
     return [
         f"{name} = {value}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from fiveshot.core import Calibration
 from fiveshot.core.scorers import NCMScorer
-from fiveshot.core.scorers.nearest_mean import Metric
+from fiveshot.core.scorers.nearest_mean import MetricName
 from fiveshot.heads.head import FewShotHead
 
 
@@ -40,7 +40,7 @@ class NCM(FewShotHead):
 
     def __init__(
         self,
-        metric: Metric = "cosine",
+        metric: MetricName = "cosine",
         *,
         calibration: Calibration | None = None,
         bias: float = 0.0,

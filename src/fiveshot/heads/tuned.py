@@ -42,7 +42,7 @@ from fiveshot.core.scorers import (
 from fiveshot.errors import InputError, is_number
 from fiveshot.heads.head import FewShotHead
 
-Candidate = Mapping[str, Any]  # parameters to set, by their short names
+ParameterValues = Mapping[str, Any]  # parameters to set, by their short names
 MOST_CLASSES = 60  # classes drawn for an episode; bounds the time
 MOST_IN_EPISODES = 1000  # random features; parameters that suit a tenth of them suit all
 
@@ -119,7 +119,7 @@ def is_auto(scorer: Scorer, name: str, value: object) -> bool:
     return asked and (name in searched(scorer) or is_number(parameter(scorer, name)))
 
 
-def default_candidates(scorer: Scorer) -> Sequence[Candidate]:
+def default_candidates(scorer: Scorer) -> Sequence[ParameterValues]:
     """Return the parameter changes that :func:`tune_on_base` tries by default."""
     if isinstance(scorer, NCMScorer):
         return [*({"bias": share} for share in (0.25, 0.5, 0.75, 1.0)), *_calibrations(scorer, bias=0.5)]
@@ -139,12 +139,12 @@ def default_candidates(scorer: Scorer) -> Sequence[Candidate]:
     raise InputError(f"{method_name(scorer)} has no default candidates", hint="give some with candidates=[{...}]")
 
 
-def _calibrations(scorer: NCMScorer | FeCAMScorer, *, bias: float) -> list[Candidate]:
+def _calibrations(scorer: NCMScorer | FeCAMScorer, *, bias: float) -> list[ParameterValues]:
     """Return changes of the calibration, if there is one, each with this ``bias``."""
     calibration = scorer.calibration
     if calibration is None:
         return []
-    moved: list[Candidate] = [{"alpha": alpha} for alpha in (0.75, 1.0)]
+    moved: list[ParameterValues] = [{"alpha": alpha} for alpha in (0.75, 1.0)]
     if isinstance(scorer, FeCAMScorer) and calibration.beta is not None:
         moved.append({"beta": calibration.beta / 2})
     else:
@@ -302,7 +302,7 @@ def plain_head(head: FewShotHead) -> FewShotHead:
 class CandidateScore:
     """Tried parameters, and their mean of (accuracy + A_HM) / 2 over the episodes."""
 
-    parameters: Candidate
+    parameters: ParameterValues
     mean: float
     spread: float | None  # sample standard deviation over episodes; None for a single episode
 
@@ -338,7 +338,7 @@ class Tuned:
     single_picks: tuple[int, ...] = ()
 
     @property
-    def parameters(self) -> Candidate:
+    def parameters(self) -> ParameterValues:
         """The changed parameters; empty if the head was kept."""
         return self.scores[self.picked].parameters if self.scores else {}
 
@@ -348,7 +348,7 @@ def tune_on_base(
     X: Any,
     y: Any,
     *,
-    candidates: Sequence[Candidate] | None = None,
+    candidates: Sequence[ParameterValues] | None = None,
     shots: int = 5,
     episodes: int = 8,
     seed: int = 0,
@@ -391,7 +391,7 @@ def tune_on_base(
     if shots < 1 or episodes < 1:
         raise InputError(f"shots and episodes must be at least 1, got {shots} and {episodes}")
     start = head.unlearned_scorer()
-    changes: list[Candidate] = [{}, *(default_candidates(start) if candidates is None else candidates)]
+    changes: list[ParameterValues] = [{}, *(default_candidates(start) if candidates is None else candidates)]
     scorers = [with_parameters(start, change) for change in changes]
     features, labels = clone(head).validated_session(X, y)
     features = on_device(features, start.device)

@@ -98,7 +98,7 @@ def place_sorted(
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
+class LikenessSpace:
     """The space in which photos are compared: there, the photos of a class vary equally in all directions.
 
     For a model that has not learned such a space, it is the space of the features.
@@ -107,7 +107,7 @@ class Metric:
     head: Scorer | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Metric:
+    def of(cls, snapshot: Snapshot) -> LikenessSpace:
         """Return the metric of a head."""
         return cls(snapshot.head if len(snapshot.memory.labels) else None)
 
@@ -131,7 +131,7 @@ def sort_rows(
 
     ``numbers`` are numbers for the rows, if their positions are not used. Without ``ask`` the queue is empty.
     """
-    metric = Metric.of(snapshot)
+    metric = LikenessSpace.of(snapshot)
     V = metric(X)
     known, doubt, guesses = _recognized(snapshot, X)
     unknown = np.setdiff1d(np.arange(len(X)), [one.photo for one in known])
@@ -206,7 +206,7 @@ def _likeness(snapshot: Snapshot, x: Floats, label: str) -> float:
     return float((unit_rows(row.features) @ unit_rows(x[None])[0]).max())
 
 
-def _unlike(snapshot: Snapshot, V: Floats, metric: Metric) -> NDArray[np.float64]:
+def _unlike(snapshot: Snapshot, V: Floats, metric: LikenessSpace) -> NDArray[np.float64]:
     """Return the distance of each photo from the most similar learned one, from 0 to 1."""
     learned = snapshot.contents.photos.features
     if not len(learned):

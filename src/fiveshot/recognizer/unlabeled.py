@@ -212,13 +212,13 @@ def sort_features(model: Recognizer, X: ArrayLike, *, photos: Sequence[str] | No
     return sort_rows(snapshot, rows, photos=names)
 
 
-Seen = list[tuple[int, PhotoRecord]]  # positions among the photos
+NumberedPhotos = list[tuple[int, PhotoRecord]]  # positions among the photos
 
 
 def _compute_missing(
     embedder: Embedder, photos: Sequence[Photo], kept: KeptVectors | None, progress: Progress | None
-) -> tuple[Seen, list[BadImage]]:
-    seen: Seen = []
+) -> tuple[NumberedPhotos, list[BadImage]]:
+    seen: NumberedPhotos = []
     bad: list[BadImage] = []
     for start in range(0, len(photos), PART):
         places = range(start, min(start + PART, len(photos)))
@@ -256,7 +256,7 @@ def _known(kept: KeptVectors, photos: Mapping[int, Photo], bad: list[BadImage]) 
     }
 
 
-def _sorted(snapshot: Snapshot, photos: Sequence[Photo], seen: Seen, bad: list[BadImage]) -> Sorting:
+def _sorted(snapshot: Snapshot, photos: Sequence[Photo], seen: NumberedPhotos, bad: list[BadImage]) -> Sorting:
     once = {photo.sha256: place for place, photo in reversed(seen)}  # the first of equal photos
     chosen = [(place, photo) for place, photo in seen if once[photo.sha256] == place]
     width = snapshot.contents.width

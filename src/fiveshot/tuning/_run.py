@@ -25,7 +25,7 @@ from fiveshot.tuning._trainer import OnStep, Trainer, make_network
 from fiveshot.tuning.material import Fold, Material, few_shot_score
 from fiveshot.tuning.results import EpochRecord, FewShotScore, OnProgress, TuneProgress
 
-Choice = Literal["last", "held-out", "few-shot"]
+EpochChoice = Literal["last", "held-out", "few-shot"]
 KIND = "tuning checkpoint"
 VERSION = 1
 
@@ -95,7 +95,7 @@ class TuningRun:
     (1, 1)
     """
 
-    def __init__(self, material: Material, fold: Fold, recipe: TuneRecipe, *, choose: Choice = "last") -> None:
+    def __init__(self, material: Material, fold: Fold, recipe: TuneRecipe, *, choose: EpochChoice = "last") -> None:
         self.material, self.fold, self.recipe, self.choose = material, fold, recipe, choose
         self.classes, labels = np.unique(material.labels[fold.train], return_inverse=True)
         self.trainer = Trainer(

@@ -19,7 +19,7 @@ from fiveshot.data import ImageDataset, ImageSplit, content_mark
 from fiveshot.errors import InputError
 from fiveshot.storage import FilePath, require_writable
 from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe
-from fiveshot.tuning._run import Checkpoints, Choice, Run, TuningRun, data_mark
+from fiveshot.tuning._run import Checkpoints, EpochChoice, Run, TuningRun, data_mark
 from fiveshot.tuning.execution import Execution, place
 from fiveshot.tuning.material import (
     FewShotTest,
@@ -218,14 +218,14 @@ class _Tuning:
             self._attach(run)
         return self._result(run, selection=histories)
 
-    def train(self, name: str, fold: Fold, choice: Choice, *, epochs: int | None = None) -> Run:
+    def train(self, name: str, fold: Fold, choice: EpochChoice, *, epochs: int | None = None) -> Run:
         """Train fresh adapters and leave them in the backbone."""
         run = TuningRun(self.material, fold, self.recipe, choose=choice)
         keeping = self.checkpoints.keeping(name, self._bound_to(fold, choice))
         self.names.append(name)
         return run.train(epochs=epochs, keeping=keeping, phase=name, progress=self.progress)
 
-    def _folds(self, count: int) -> tuple[Choice, list[Fold]]:
+    def _folds(self, count: int) -> tuple[EpochChoice, list[Fold]]:
         """Return the criterion for choosing the epoch, and the rows of the runs for it."""
         if self.selection.kind == "held-out-images":
             return "held-out", [self.fold]
@@ -235,7 +235,7 @@ class _Tuning:
         )
         return "few-shot", [fold_without(labels, self.fold, classes) for classes in left_out]
 
-    def _bound_to(self, fold: Fold, choice: Choice) -> dict[str, Any]:
+    def _bound_to(self, fold: Fold, choice: EpochChoice) -> dict[str, Any]:
         """Return everything that affects a run's result, as JSON values."""
         backbone, labels = self.material.backbone, self.material.labels
         rows = [fold.train, fold.held_out, fold.new]
@@ -261,13 +261,13 @@ class _Tuning:
         return TuneResult(self.recipe, run.history, run.best_epoch, rate, run.seconds, selection=selection)
 
 
-def best_epoch(histories: Sequence[tuple[EpochRecord, ...]], choice: Choice, metric: str) -> int:
+def best_epoch(histories: Sequence[tuple[EpochRecord, ...]], choice: EpochChoice, metric: str) -> int:
     """Return the epoch with the best mean score over the runs; of equal ones, the first."""
     scores = mean_scores(histories, choice, metric)
     return max(scores, key=lambda epoch: scores[epoch])
 
 
-def mean_scores(histories: Sequence[tuple[EpochRecord, ...]], choice: Choice, metric: str) -> dict[int, float]:
+def mean_scores(histories: Sequence[tuple[EpochRecord, ...]], choice: EpochChoice, metric: str) -> dict[int, float]:
     """Return the score of each epoch that all runs reached and measured, averaged over the runs."""
     per_run = [
         {record.epoch: score for record in history if (score := record.score(choice, metric)) is not None}

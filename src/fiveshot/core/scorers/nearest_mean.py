@@ -13,7 +13,7 @@ from fiveshot.core.labels import Label, Labels
 from fiveshot.core.ranges import Allowed, OneOf
 from fiveshot.core.scorers.scorer import BIAS, Scorer
 
-Metric = Literal["cosine", "euclidean"]
+MetricName = Literal["cosine", "euclidean"]
 LEAST_LENGTH = 0.1  # share of the squared length of a prototype that is left after subtracting its noise
 
 
@@ -40,9 +40,9 @@ class NCMScorer(Scorer):
     """
 
     unused_fields = ("beta",)  # this scorer uses no covariances
-    ranges: ClassVar[Mapping[str, Allowed]] = {"metric": OneOf(get_args(Metric)), "bias": BIAS}
+    ranges: ClassVar[Mapping[str, Allowed]] = {"metric": OneOf(get_args(MetricName)), "bias": BIAS}
 
-    metric: Metric = "cosine"
+    metric: MetricName = "cosine"
     _: KW_ONLY
     calibration: Calibration | None = None
     bias: float = 0.0

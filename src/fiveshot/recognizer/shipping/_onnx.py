@@ -27,7 +27,7 @@ from fiveshot.data import INNER_VIEW, VIEWS
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.recognizer.recognition.rejection import Rejection, Strangers, is_learned
-from fiveshot.recognizer.shipping._onnx_graph import OUTPUTS, Graph
+from fiveshot.recognizer.shipping._onnx_graph import OUTPUTS, GraphBuilder
 from fiveshot.recognizer.shipping._onnx_heads import head_nodes, standing_nodes
 from fiveshot.recognizer.shipping._portable import check_target
 from fiveshot.storage import FilePath, atomic_paths
@@ -181,7 +181,7 @@ def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
     return {"resize_short_side_to": short, "center_crop": prepared.size, "mirrored": mirrored}
 
 
-def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
+def _backbone_graph(onnx: Any, embedder: Embedder) -> GraphBuilder:
     """Return the graph from ``images`` to the features."""
     network = embedder.network
     if isinstance(network, FunctionNetwork):
@@ -190,7 +190,7 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
             hint="make the model with an ONNX file of the network instead (--backbone FILE.onnx)",
         )
     if isinstance(network, BundleNetwork):
-        return Graph(onnx, _modern(onnx, network.feature_graph(), embedder.name))
+        return GraphBuilder(onnx, _modern(onnx, network.feature_graph(), embedder.name))
     if not isinstance(network, EmbeddedNetwork):
         require_extra("torch", "timm", "torchvision")
         from fiveshot.backbones import export_onnx as exported
@@ -199,7 +199,7 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
             content = exported(network.backbone)  # type: ignore[attr-defined]  # all other networks use torch
         except Exception as error:  # the exporter's errors have no common base
             raise InputError(f"{embedder.name} cannot be written as ONNX ({error})") from error
-        return Graph(onnx, onnx.load_model_from_string(content))
+        return GraphBuilder(onnx, onnx.load_model_from_string(content))
     structure, arrays = network.graph()
     model = onnx.load_model_from_string(structure)
     inputs = [one for one in model.graph.input if one.name == "images"]
@@ -208,7 +208,7 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> Graph:
     model.graph.input.extend(inputs)
     model.graph.initializer.extend(own)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
-    return Graph(onnx, model)
+    return GraphBuilder(onnx, model)
 
 
 def _modern(onnx: Any, content: bytes, name: str) -> Any:

@@ -13,7 +13,7 @@ OUTPUTS = ("probabilities", "logits", "familiarity")
 LEAST = np.float32(1e-12)  # length of a vector that has none
 
 
-class Graph:
+class GraphBuilder:
     """An ONNX graph that is built node by node; values have names."""
 
     def __init__(self, onnx: Any, model: Any) -> None:

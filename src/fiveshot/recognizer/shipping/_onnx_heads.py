@@ -15,7 +15,7 @@ from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
 from fiveshot.core.scorers import FeCAMScorer, NCMScorer, Prototype, Scorer, UnbiasedLDAScorer
 from fiveshot.errors import InputError
 from fiveshot.recognizer.recognition.rejection import CHANCE, LEAST_CHANCE, LENGTH, MOST_LONGER, Strangers
-from fiveshot.recognizer.shipping._onnx_graph import LEAST, Graph
+from fiveshot.recognizer.shipping._onnx_graph import LEAST, GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class HeadNodes:
     familiarity: str  # (n,)
 
 
-def head_nodes(graph: Graph, head: Scorer, *, familiar: bool = True) -> HeadNodes:
+def head_nodes(graph: GraphBuilder, head: Scorer, *, familiar: bool = True) -> HeadNodes:
     """Add the nodes of a head. Without familiarity, most of its cost is saved."""
     if isinstance(head, UnbiasedLDAScorer):
         return _linear_nodes(graph, head.linear(), familiar=familiar)
@@ -49,7 +49,7 @@ def head_nodes(graph: Graph, head: Scorer, *, familiar: bool = True) -> HeadNode
     return HeadNodes(embedded, logits, graph.node("Softmax", logits, axis=1), graph.largest(scores))
 
 
-def _linear_nodes(graph: Graph, scorer: LinearScorer, *, familiar: bool) -> HeadNodes:
+def _linear_nodes(graph: GraphBuilder, scorer: LinearScorer, *, familiar: bool) -> HeadNodes:
     features = _shortened(graph, len(scorer.center)) if scorer.shortened else graph.features
     unit = embedded = graph.unit_rows(graph.node("Sub", features, scorer.center))
     plain = graph.node("Sub", graph.node("MatMul", unit, scorer.weights[0].T), scorer.shifts[0])
@@ -71,7 +71,7 @@ def _linear_nodes(graph: Graph, scorer: LinearScorer, *, familiar: bool) -> Head
     return HeadNodes(embedded, logits, graph.node("Softmax", logits, axis=1), familiarity)
 
 
-def _around_nodes(graph: Graph, around: Surroundings, unit: str, best: str) -> str:
+def _around_nodes(graph: GraphBuilder, around: Surroundings, unit: str, best: str) -> str:
     """Add the nodes of ``fiveshot.core.lda.Surroundings``."""
     matrix = around.covariance.whiten(np.eye(len(around.origin), dtype=np.float32))
     white = graph.unit_rows(graph.node("MatMul", graph.node("Sub", unit, around.origin), matrix))
@@ -84,7 +84,7 @@ def _around_nodes(graph: Graph, around: Surroundings, unit: str, best: str) -> s
     return graph.node("Sub", along, between)
 
 
-def _shortened(graph: Graph, width: int) -> str:
+def _shortened(graph: GraphBuilder, width: int) -> str:
     """Add the nodes of ``fiveshot.core.scatter.shortened``; return the name of the result."""
     scaled = graph.node("Mul", graph.unit_rows(graph.features), np.float32(width**0.5))
     upper, places = np.array([width - width // 2]), np.array([width - width // 2 - 1])
@@ -94,7 +94,7 @@ def _shortened(graph: Graph, width: int) -> str:
     return graph.node("Asinh", graph.node("Mul", graph.node("Max", tails, np.float32(LEAST_TAILS)), scaled))
 
 
-def standing_nodes(graph: Graph, found: HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
+def standing_nodes(graph: GraphBuilder, found: HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
     """Lower the familiarity of photos that are like the learned photos of none of the classes."""
     probabilities = head_nodes(graph, strangers.fitted, familiar=False).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange), axis=1)
@@ -109,7 +109,7 @@ def standing_nodes(graph: Graph, found: HeadNodes, strangers: Strangers, is_lear
     return graph.node("Add", found.familiarity, graph.node("Mul", beside, learned))
 
 
-def _distance_nodes(graph: Graph, embedded: str, head: NCMScorer | FeCAMScorer) -> str:
+def _distance_nodes(graph: GraphBuilder, embedded: str, head: NCMScorer | FeCAMScorer) -> str:
     """Add squared distances without linear solves, which ONNX lacks; return the name of the scores.
 
     Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with the same number of rows eᵢ are computed
@@ -148,7 +148,7 @@ def _whole(metric: Metric | Prototype, head: NCMScorer | FeCAMScorer) -> Metric 
 Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]
 
 
-def _length_nodes(graph: Graph, X: str, parts: Sequence[Quadratic], means: NDArray[np.floating]) -> str:
+def _length_nodes(graph: GraphBuilder, X: str, parts: Sequence[Quadratic], means: NDArray[np.floating]) -> str:
     """Add Σᵢ ±(eᵢ·(x − μ))² for classes with the same number of rows, (n, k); zero for no rows."""
     rank = max(1, len(parts[0][1]))
     rows = np.concatenate([own if len(own) else np.zeros((1, means.shape[1])) for _, own, _ in parts])
