@@ -5,14 +5,13 @@ import pytest
 from libraries import made
 from oracles import normalised
 
-from fiveshot.core import ClassGaussian, SummedGaussian, class_statistics
+from fiveshot.core import ClassGaussian, SummedGaussian
 from fiveshot.core import distances as module
 from fiveshot.core.distances import (
     CholeskyMetric,
     LowRankMetric,
     Metric,
     SpectralMetric,
-    borrowed_metric,
     make_metric,
     squared_distances,
 )
@@ -115,36 +114,6 @@ def test_a_small_gamma_costs_no_precision_in_single(shrinkage: float) -> None:
         np.sum((X - mean) ** 2, axis=1) / shrinkage
     )  # what is left of it after the leading digits cancel is about a rounding of it
     assert (np.abs(found - expected) <= 1e-4 * expected + 1e-7 * scale).all()
-
-
-@pytest.mark.parametrize("kind", ["correlation", "none"])
-@pytest.mark.parametrize("rank", [0, 4])
-def test_what_is_borrowed_and_small_needs_no_matrix(rank: int, kind: str) -> None:
-    """In single precision, and with a gamma of a thousand times the variances, the first order is all there is."""
-    rng = np.random.default_rng(8)
-    base = {label: 0.3 * rng.normal(size=(n, 20)) for label, n in ((0, 9), (1, 2), (2, 40), (3, 1))}
-    X, labels = np.concatenate(list(base.values())), np.repeat([0, 1, 2, 3], [9, 2, 40, 1])
-    statistics = class_statistics(made(X, np.float32), labels)
-    mean, own, weights = rng.normal(size=20), 0.3 * rng.normal(size=(rank, 20)), np.array([0.5, 0.2, 0.1, 0.2])
-    gaussian = ClassGaussian(made(mean, np.float32), made(own, np.float32))
-    given = made(weights, np.float32)
-    assert borrowed_metric(gaussian, given, statistics, gamma=5.0, normalization=kind) is None
-    assert borrowed_metric(gaussian, given, statistics, gamma=1e3, normalization="rows") is None
-    metric = borrowed_metric(gaussian, given, statistics, gamma=1e3, normalization=kind)
-    lent = sum(w * np.cov(rows.T) for w, rows in zip(weights, base.values(), strict=True) if len(rows) > 1)
-    covariance = own.T @ own + lent
-    asked = rng.normal(size=(9, 20))
-    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(20)).T
-    expected = dense_distances(asked, mean, root, 1e3, kind)
-    plain = dense_distances(asked, mean, own, 1e3, kind)
-    origin = made(np.zeros(20, np.float32))
-    found = np.asarray(squared_distances(made(asked, np.float32), [metric], origin=origin))[:, 0]
-    np.testing.assert_allclose(found, expected, rtol=3e-6)
-    assert np.abs(plain / expected - 1).max() > 3e-5, "the borrowed part would be seen if it were wrong"
-    whole = make_metric(metric.borrowed.gaussian(metric.mean), gamma=1e3, normalization=kind)
-    np.testing.assert_allclose(
-        np.asarray(squared_distances(made(asked, np.float32), [whole], origin=origin))[:, 0], expected, rtol=3e-6
-    )
 
 
 def test_mixed_metrics_keep_their_columns() -> None:

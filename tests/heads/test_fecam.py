@@ -7,7 +7,6 @@ from oracles import covariance, fecam_scores
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 
 from fiveshot.core import Calibration
-from fiveshot.core.scorers import ScoreTable
 from fiveshot.errors import InputError
 from fiveshot.heads import FeCAM
 
@@ -142,24 +141,3 @@ def test_a_forgotten_class_was_never_there(data: tuple, normalization: str, whic
         head.partial_fit(X[part], y[part])
         never.partial_fit(X[part & (y != gone)], y[part & (y != gone)])
     np.testing.assert_array_equal(head.forget(gone).class_scores(test), never.class_scores(test))
-
-
-@pytest.mark.parametrize("normalization", ["correlation", "none"])
-def test_short_vectors_are_scored_without_a_matrix_for_each_class(normalization: str) -> None:
-    """In single precision gamma hides all but the first order of a covariance that is so much smaller."""
-    base, new, asked = (
-        {label: 0.005 * rows for label, rows in draw(part, n_features=40, seed=seed).items()}
-        for part, seed in ((BASE, 0), ({7: 5, 0: 1, 99: 9}, 0), ({1: 20}, 5))
-    )
-    X, calibration = asked[1], Calibration(alpha=0.9, beta=1.0)
-    head = FeCAM(100.0, normalization=normalization, calibration=calibration)
-    for part in (base, new):
-        features, labels = flat(part)
-        head.partial_fit(features.astype(np.float32), labels)
-    assert all(head.scorer_.model.models[label].borrowed is not None for label in new)
-    expected = fecam_scores(
-        base, new, X, gamma=100.0, normalization=normalization, normalize=True, calibration=calibration
-    )
-    single = X.astype(np.float32)
-    np.testing.assert_allclose(head.class_scores(single), expected, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(ScoreTable(single).scores(head.scorer_), expected, rtol=1e-5, atol=1e-7)

@@ -25,7 +25,6 @@ from fiveshot.core.arrays import (
     TINY,
     Array,
     add_to_diagonal,
-    as_numpy,
     cholesky_,
     clip_negative_,
     column_gram,
@@ -43,7 +42,7 @@ from fiveshot.core.arrays import (
     values_like,
     zeros,
 )
-from fiveshot.core.calibration import Calibration, ClassGaussian, Gaussian, SummedGaussian
+from fiveshot.core.calibration import Calibration, Gaussian, SummedGaussian
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, compress
 from fiveshot.errors import InputError, unknown_name
 
@@ -53,7 +52,6 @@ Normalization = Literal["correlation", "rows", "none"]
 WELL_CONDITIONED = 1e3
 CANCELED = 1e-3  # a difference that is a smaller share of its terms has too few correct digits
 COLUMNS_AT_ONCE = 2048  # projected columns per matrix product; limits the memory
-MOST_ROWS = 8192  # of base factors; all their products are computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +63,6 @@ class LowRankMetric:
     projection: Array  # (r, d): P
     gamma: float
     added: Array | None = None  # (d,): p, if any
-    borrowed: Borrowed | None = None  # a further part to subtract, if any
     inflation: float = 0.0  # the expected addition of the noise of the mean, to subtract
 
 
@@ -242,45 +239,8 @@ def _row_deviations(diagonal: Array, sums: Array, spread: float, gamma: float) -
     return None if range_ * len(diagonal) * epsilon(diagonal) >= 1 else xp.sqrt(variances)
 
 
-def borrowed_metric(
-    gaussian: ClassGaussian, weights: Array, base: ClassStatistics, *, gamma: float, normalization: Normalization
-) -> LowRankMetric | None:
-    """Return the metric of a class with the covariance of ``gaussian`` and Σ_b w_b Σ_b, from base classes.
-
-    None if the borrowed covariance is too large for a first-order approximation (see ``Borrowed``), or if the
-    covariance is not normalized as in the paper.
-    """
-    own, mean = gaussian.factor, gaussian.mean
-    xp = namespace(mean)
-    if normalization == "rows" or gamma <= 0 or 2 * len(own) >= len(mean):
-        return None
-    variances = xp.sum(own * own, axis=0) + weights @ base.variances
-    if not is_small(weights, base, variances, gamma):
-        return None
-    factors, owners = base.stacked_factors
-    columns = xp.concat([mean[None], own])  # (1 + r, d)
-    pulled = ((columns @ factors.T) * weights[owners]) @ factors  # x Σ_B for μ and for the own rows
-    level = gamma if normalization == "correlation" else 1.0  # of the squared scale; the rest is lost in rounding
-    scale = xp.sqrt(variances + gamma) if normalization == "correlation" else xp.ones_like(mean)
-    # Woodbury: S⁻¹ = S₀⁻¹ − TᵀK⁻¹T with T = O S₀⁻¹ and K = 1 + T Oᵀ
-    rows = (own - pulled[1:] / gamma) / gamma
-    if len(own):
-        inner = rows @ own.T
-        add_to_diagonal(inner, 1)
-        lower = _required(cholesky_(inner), gamma)
-        rows = solve_lower_(lower, xp.asarray(rows.T, copy=True)).T
-    share = level / gamma**2
-    borrowed = Borrowed(base, weights, share * weights, share * pulled[0], share * float(mean @ pulled[0]), own)
-    return LowRankMetric(mean, scale, rows * scale * math.sqrt(gamma), gamma, borrowed=borrowed)
-
-
-def squared_distances(
-    X: Array, metrics: Sequence[Metric], *, origin: Array, energies: Array | None = None
-) -> Array:
-    """Return squared distances, (n, n_metrics); ``origin`` is a point among the means, for precision.
-
-    ``energies`` are those of X in the base classes, if they are known.
-    """
+def squared_distances(X: Array, metrics: Sequence[Metric], *, origin: Array) -> Array:
+    """Return squared distances, (n, n_metrics); ``origin`` is a point among the means, for precision."""
     distances = empty((len(X), len(metrics)), X)
     low_rank = [(i, m) for i, m in enumerate(metrics) if isinstance(m, LowRankMetric)]
     for group in grouped(low_rank, lambda pair: len(pair[1].projection), COLUMNS_AT_ONCE):
@@ -289,11 +249,6 @@ def squared_distances(
     for i, metric in enumerate(metrics):
         if not isinstance(metric, LowRankMetric):
             distances[:, i] = metric.squared_distances(X)
-    borrowed = [(i, m.borrowed) for i, m in low_rank if m.borrowed is not None]
-    if borrowed:
-        columns, shared = zip(*borrowed, strict=True)
-        energies = base_energies(X, shared[0].base) if energies is None else energies
-        distances[:, positions(columns, X)] -= taken(X, energies, shared)
     return clip_negative_(distances)
 
 
@@ -408,70 +363,3 @@ def unit_noise(rows: Array, mean: Array) -> Array:
 
 def _sum_of_squares(values: Array) -> float:
     return float(namespace(values).sum(values * values))
-
-
-@dataclass(frozen=True, eq=False)
-class Borrowed:
-    """A borrowed covariance that is small relative to γ: distances without a matrix for each class.
-
-    The shrunk covariance of a calibrated class is S = γI + Σ_B + OᵀO, with the borrowed Σ_B = β Σ_b w_b Σ_b and
-    few rows O of its own. If γ is much larger than Σ_B,
-
-        S₀⁻¹ = (γI + Σ_B)⁻¹ = (I − Σ_B / γ) / γ
-
-    up to (‖Σ_B‖ / γ)², so this form is used only if that is lost in rounding. vᵀ Σ_B v = β Σ_b w_b ‖A_b v‖² needs
-    only the energies e_b = ‖A_b x‖² of a sample in the base classes, which are the same for all new classes. No d
-    × d matrix is made or solved. Σ_B subtracts e·shares − 2 x·pulled + constant from a squared distance.
-    """
-
-    base: ClassStatistics
-    weights: Array  # (B,): β w
-    shares: Array  # (B,)
-    pulled: Array  # (d,)
-    constant: float
-    own: Array  # (r, d): O
-
-    def gaussian(self, mean: Array) -> SummedGaussian:
-        """Return the whole covariance."""
-        factors, owners = self.base.stacked_factors
-        rows = namespace(mean).concat([factors * (self.weights[owners] ** 0.5)[:, None], self.own])
-        return SummedGaussian(mean, column_gram(rows))
-
-
-def base_energies(X: Array, base: ClassStatistics) -> Array:
-    """Return ‖A_b x‖² of each sample in each base class, (n, B)."""
-    factors, owners = base.stacked_factors
-    found = zeros((len(X), len(base)), X)
-    for start in range(0, len(factors), COLUMNS_AT_ONCE):
-        part = slice(start, start + COLUMNS_AT_ONCE)
-        projected = X @ factors[part].T
-        projected *= projected
-        found += projected @ one_hot(as_numpy(owners[part]), len(base), X)
-    return found
-
-
-def taken(X: Array, energies: Array, borrowed: Sequence[Borrowed]) -> Array:
-    """Return what to subtract from the squared distances of samples with these energies, (n, k)."""
-    xp = namespace(X)
-    found = energies @ xp.stack([one.shares for one in borrowed]).T
-    found -= X @ (2 * xp.stack([one.pulled for one in borrowed])).T
-    found += values_like([one.constant for one in borrowed], X)
-    return found
-
-
-def is_small(weights: Array, base: ClassStatistics, variances: Array, gamma: float) -> bool:
-    """Tell whether the error of the first order is lost in rounding; ``variances`` are those of the class.
-
-    The norm of Σ_B is bounded by the norms of the Σ_b, or computed from their products if these are not too many.
-    """
-    xp = namespace(weights)
-    rounding = math.sqrt(len(variances)) * epsilon(weights)  # for a sum of d squares
-    limit, widest = rounding * gamma**2, float(xp.max(variances))
-
-    def below(norm: float) -> bool:
-        return norm * max(norm, widest) <= limit
-
-    if below(float(weights @ base.norms)):
-        return True
-    few = len(base.stacked_factors[0]) <= MOST_ROWS
-    return few and below(math.sqrt(max(float(weights @ (base.overlaps @ weights)), 0.0)))

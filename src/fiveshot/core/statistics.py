@@ -21,7 +21,6 @@ from fiveshot.core.arrays import (
     empty,
     mean_row,
     namespace,
-    one_hot,
     parts,
     positions,
     product_into,
@@ -174,31 +173,6 @@ class ClassStatistics:
         factors = [summary.covariance_factor for summary in self.summaries]
         owners = np.repeat(np.arange(len(factors)), [len(factor) for factor in factors])
         return namespace(factors[0]).concat(factors), positions(owners, factors[0])
-
-    @cached_property
-    def variances(self) -> Array:
-        """Variances of all features, (n_classes, d)."""
-        factors, owners = self.stacked_factors
-        return one_hot(as_numpy(owners), len(self), factors).T @ (factors * factors)
-
-    @cached_property
-    def norms(self) -> Array:
-        """Frobenius norm of each covariance, (n_classes,)."""
-        factors, _ = self.stacked_factors
-        own = parts(factors, self._ranks)
-        return values_like([float(namespace(rows).sum((rows @ rows.T) ** 2)) ** 0.5 for rows in own], factors)
-
-    @cached_property
-    def overlaps(self) -> Array:
-        """T = tr(Σ_b Σ_c) of all pairs, (n_classes, n_classes): wᵀTw is the squared norm of Σ_b w_b Σ_b."""
-        factors, owners = self.stacked_factors
-        xp = namespace(factors)
-        sums = xp.stack([xp.sum((rows @ factors.T) ** 2, axis=0) for rows in parts(factors, self._ranks)])
-        return sums @ one_hot(as_numpy(owners), len(self), factors)
-
-    @cached_property
-    def _ranks(self) -> list[int]:
-        return [min(summary.factor.shape) for summary in self.summaries]
 
     def scatters(self) -> Iterable[Array]:
         """Return the scatter matrices, some rows of all of them at a time, (n_classes, rows, up to the diagonal).

@@ -95,7 +95,9 @@ class TuningRun:
     (1, 1)
     """
 
-    def __init__(self, material: Material, fold: Fold, recipe: TuneRecipe, *, choose: EpochChoice = "last") -> None:
+    def __init__(
+        self, material: Material, fold: Fold, recipe: TuneRecipe, *, choose: EpochChoice = "last"
+    ) -> None:
         self.material, self.fold, self.recipe, self.choose = material, fold, recipe, choose
         self.classes, labels = np.unique(material.labels[fold.train], return_inverse=True)
         self.trainer = Trainer(

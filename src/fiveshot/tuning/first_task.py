@@ -267,7 +267,9 @@ def best_epoch(histories: Sequence[tuple[EpochRecord, ...]], choice: EpochChoice
     return max(scores, key=lambda epoch: scores[epoch])
 
 
-def mean_scores(histories: Sequence[tuple[EpochRecord, ...]], choice: EpochChoice, metric: str) -> dict[int, float]:
+def mean_scores(
+    histories: Sequence[tuple[EpochRecord, ...]], choice: EpochChoice, metric: str
+) -> dict[int, float]:
     """Return the score of each epoch that all runs reached and measured, averaged over the runs."""
     per_run = [
         {record.epoch: score for record in history if (score := record.score(choice, metric)) is not None}

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, get_args
 
 from fiveshot.core import (
     Calibration,
-    ClassGaussian,
     ClassModels,
-    ClassStatistics,
     ClassSummary,
     Memory,
     calibrate_all,
-    calibrate_mean,
     derive_models,
 )
 from fiveshot.core.arrays import Array, mean_row, namespace, unit_rows, values_like
@@ -24,8 +20,6 @@ from fiveshot.core.distances import (
     Metric,
     Normalization,
     WithinSpread,
-    base_energies,
-    borrowed_metric,
     kept_share,
     make_metric,
     squared_distances,
@@ -35,23 +29,10 @@ from fiveshot.core.distances import (
 from fiveshot.core.labels import Label, Labels
 from fiveshot.core.memory import stale_classes
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
-from fiveshot.core.scorers.scorer import BIAS, ROWS_AT_ONCE, Scorer
+from fiveshot.core.scorers.scorer import BIAS, Scorer
 from fiveshot.work import one_thread
 
 FEW_FEATURES, FEW_SAMPLES = 512, 256  # matrices up to this size are computed by one thread each
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedSamples:
-    """Samples that are scored repeatedly, with values that depend only on them and the base classes."""
-
-    X: Array  # (n, d)
-    base: ClassStatistics
-
-    @cached_property
-    def energies(self) -> Array:
-        """Energies of the samples in the base classes, (n, n_base)."""
-        return base_energies(self.X, self.base)
 
 
 @dataclass(eq=False)
@@ -94,15 +75,10 @@ class FeCAMScorer(Scorer):
 
         # Classes that are derived together are calibrated together, in the order of use.
         fresh = stale_classes(memory, previous)
-        borrowing = {id(own): self._borrowing(own, memory.base) for _, own, is_new in fresh if is_new}
-        summed = [own for _, own, is_new in fresh if is_new and borrowing[id(own)] is None]
-        calibrated = calibrate_all(summed, memory.base, self.calibration)
+        calibrated = calibrate_all([own for _, own, is_new in fresh if is_new], memory.base, self.calibration)
         own_alone = calibrate_all([own for _, own, is_new in fresh if not is_new], memory.base, None)
 
         def metric(summary: ClassSummary, is_new: bool) -> Metric:
-            shared = borrowing.get(id(summary)) if is_new else None
-            if shared is not None:
-                return shared
             calibration = self.calibration if is_new else None
             gaussian = next(calibrated if is_new else own_alone)
             shown = replace(gaussian, mean=self.prepared(gaussian.mean))
@@ -115,16 +91,6 @@ class FeCAMScorer(Scorer):
 
         with _threads_for(memory.statistics.n_features):
             return derive_models(memory, metric, previous)
-
-    def _borrowing(self, summary: ClassSummary, base: ClassStatistics) -> Metric | None:
-        """Return the metric of a new class without a matrix of its own; None if γ is too small for that."""
-        beta = self.calibration.beta if self.calibration is not None and len(base) else None
-        # Removing the bias needs many samples, which is slow in this form; row correlations do not have this form.
-        if beta is None or self.bias or self.normalization == "rows":
-            return None
-        mean, weights = calibrate_mean(summary, base, self.calibration)
-        own = ClassGaussian(self.prepared(mean), summary.covariance_factor * beta**0.5)
-        return borrowed_metric(own, beta * weights, base, gamma=self.gamma, normalization=self.normalization)
 
     def _noise(
         self,
@@ -156,24 +122,11 @@ class FeCAMScorer(Scorer):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return negative squared distances."""
-        return self._scores_with(self.prepared(X), labels, None)
-
-    def prepare(self, X: Array) -> Any:
-        """Return the transformed samples, for distances, with their energies in the base classes."""
-        return X if len(X) > ROWS_AT_ONCE else PreparedSamples(self.prepared(X), self.memory.base)
-
-    def score_prepared(self, prepared: Any, labels: list[Label]) -> Array:
-        """Return the scores of prepared samples; the energies are computed once, and only if needed."""
-        if not isinstance(prepared, PreparedSamples):
-            return super().score_prepared(prepared, labels)
-        borrows = any(getattr(metric, "borrowed", None) for metric in self.model.of(labels))
-        return self._scores_with(prepared.X, labels, prepared.energies if borrows else None)
-
-    def _scores_with(self, X: Array, labels: list[Label], known: Array | None) -> Array:
+        X = self.prepared(X)
         origin = mean_row(self.prepared(self.memory.statistics.means))
         metrics = self.model.of(labels)
         with _threads_for(X.shape[1], len(X)):
-            distances = squared_distances(X, metrics, origin=origin, energies=known)
+            distances = squared_distances(X, metrics, origin=origin)
         return values_like([metric.inflation for metric in metrics], distances) - distances
 
     def prepared(self, X: Array) -> Array:

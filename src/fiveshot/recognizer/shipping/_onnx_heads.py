@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
+from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import ALONG, BETWEEN, LinearScorer, Surroundings
 from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
@@ -94,7 +94,9 @@ def _shortened(graph: GraphBuilder, width: int) -> str:
     return graph.node("Asinh", graph.node("Mul", graph.node("Max", tails, np.float32(LEAST_TAILS)), scaled))
 
 
-def standing_nodes(graph: GraphBuilder, found: HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
+def standing_nodes(
+    graph: GraphBuilder, found: HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]
+) -> str:
     """Lower the familiarity of photos that are like the learned photos of none of the classes."""
     probabilities = head_nodes(graph, strangers.fitted, familiar=False).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange), axis=1)
@@ -115,7 +117,7 @@ def _distance_nodes(graph: GraphBuilder, embedded: str, head: NCMScorer | FeCAMS
     Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with the same number of rows eᵢ are computed
     together.
     """
-    metrics = [_whole(metric, head) for metric in head.model.of(python_labels(head.classes))]
+    metrics = head.model.of(python_labels(head.classes))
     means = np.stack([metric.mean for metric in metrics])  # (k, d)
     # Coordinates relative to a point among the means lose fewer digits than relative to zero.
     origin = means.mean(axis=0)
@@ -135,14 +137,6 @@ def _distance_nodes(graph: GraphBuilder, embedded: str, head: NCMScorer | FeCAMS
         distances = graph.node("Add", distances, ordered)
     inflations = np.array([metric.inflation for metric in metrics], np.float32)
     return graph.node("Sub", inflations, graph.node("Relu", distances))
-
-
-def _whole(metric: Metric | Prototype, head: NCMScorer | FeCAMScorer) -> Metric | Prototype:
-    """Return the metric without its dependence on the base classes."""
-    if not isinstance(head, FeCAMScorer) or not isinstance(metric, LowRankMetric) or metric.borrowed is None:
-        return metric
-    gaussian = metric.borrowed.gaussian(metric.mean)
-    return make_metric(gaussian, gamma=head.gamma, normalization=head.normalization)
 
 
 Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]
