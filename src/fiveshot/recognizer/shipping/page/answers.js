@@ -24,7 +24,7 @@ export function answerOf(probabilities, familiarity, model) {
 }
 
 // The most probable group, in it the most probable one below, down to a class; nothing without groups.
-export function chain(probabilities, { classes, groups }) {
+function chain(probabilities, { classes, groups }) {
   const found = [];
   const share = (numbers) => numbers.reduce((sum, number) => sum + probabilities[number], 0);
   let here = groups[""];

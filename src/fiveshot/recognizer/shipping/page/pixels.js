@@ -20,14 +20,14 @@ function bicubic(x) {
 const sinc = (x) => (x === 0 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x));
 
 // Python rounds halves to the even neighbor.
-export function roundHalfEven(x) {
+function roundHalfEven(x) {
   const below = Math.floor(x);
   if (x - below !== 0.5) return Math.round(x);
   return below % 2 ? below + 1 : below;
 }
 
 // For `count` of the points that a line of `from` becomes when it is resized to `to`: which pixels count, and how much.
-export function taps(from, to, first, count, { support, weigh }) {
+function taps(from, to, first, count, { support, weigh }) {
   const scale = from / to;
   const stretch = Math.max(scale, 1); // a smaller picture averages over more pixels
   const found = [];
