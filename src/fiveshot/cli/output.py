@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.recognizer import Recognizer
     from fiveshot.reports import Table
-    from fiveshot.scale.cluster import OnClusterProgress
+    from fiveshot.scale import ClusterProgress
     from fiveshot.tuning import TuneProgress
     from fiveshot.work import Progress
 
@@ -450,7 +450,7 @@ def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 @contextmanager
-def cluster_bar() -> Iterator[OnClusterProgress]:
+def cluster_bar() -> Iterator[Callable[[ClusterProgress], None]]:
     """Show the progress of an extraction on a cluster, and the speed of its stages."""
     columns = ("BarColumn", "MofNCompleteColumn", "{task.fields[stages]}", "TimeRemainingColumn")
     with Bar("starting the cluster", *columns) as bar:

@@ -46,13 +46,13 @@ class Keeper:
         limit_sightings(recognizer, limits)  # an error here ends the watch before it begins
 
     def add(self, photo: SeenPhoto, notices: Notices, *, seen: str, source: str, region: str = "") -> None:
-        """Keep a photo if it is wanted, and what waits."""
+        """Keep a photo if it is wanted, and write the photos that wait."""
         if self._which == "all" or not photo.prediction.is_sure:
             self._waiting.append(_Waiting(photo, seen, source, region))
         self.write(notices)
 
     def tidy(self, notices: Notices) -> None:
-        """Erase what is too old, now and then, though no photo is kept."""
+        """Erase sightings that are too old, from time to time, even if no photo is kept."""
         if time.monotonic() - self._checked >= CHECKED:
             self._checked = time.monotonic()
             try:
@@ -65,7 +65,7 @@ class Keeper:
                     self._recovered(notices)
 
     def write(self, notices: Notices) -> None:
-        """Write what waits, the oldest first."""
+        """Write the photos that wait, the oldest first."""
         while self._waiting:
             one = self._waiting[0]
             try:

@@ -128,7 +128,7 @@ def sighting_records(
 
 
 def require_open(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Refuse numbers of which there is no open sighting."""
+    """Raise an error for a number without an open sighting."""
     query = "SELECT count(*) FROM sightings WHERE id = ? AND hidden_by IS NULL"
     for number in numbers:
         if not connection.execute(query, (number,)).fetchone()[0]:
