@@ -188,7 +188,7 @@ def covariance_similarity(first: ClassStatistics, second: ClassStatistics) -> ND
         for label, summary in zip(statistics.labels, statistics.summaries, strict=True):
             if not summary.factor.any():
                 raise InputError(f"class {label!r} has no covariance: it needs two different images")
-    cosines: NDArray[np.float64] = _inner(first, second) / np.outer(first.norms, second.norms)
+    cosines: NDArray[np.float64] = _inner(first, second) / np.outer(_norms(first), _norms(second))
     return cosines
 
 
@@ -276,6 +276,12 @@ def _inner(first: ClassStatistics, second: ClassStatistics) -> NDArray[np.float6
     starts = np.searchsorted(owners, np.arange(len(second)))
     rows = [np.square(stacked @ summary.covariance_factor.T).sum(axis=1) for summary in first.summaries]
     return np.stack([np.add.reduceat(row, starts) for row in rows])
+
+
+def _norms(statistics: ClassStatistics) -> NDArray[np.float64]:
+    """Return the Frobenius norm of each covariance, (n_classes,)."""
+    factors = (summary.covariance_factor for summary in statistics.summaries)
+    return np.array([np.linalg.norm(factor @ factor.T) for factor in factors])
 
 
 def _statistics(features: FeatureSet, classes: tuple[int, ...]) -> ClassStatistics:
