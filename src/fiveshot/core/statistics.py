@@ -120,9 +120,8 @@ class ClassStatistics:
     def _found(self, label: object) -> int | None:
         if "_position" in vars(self) or not isinstance(label, str) or self.labels.dtype.kind != "U":
             return self._position.get(label)
-        place = int(
-            np.searchsorted(self.labels, label)
-        )  # a dictionary of many classes would cost more than one search
+        # Making a dictionary of many classes would take longer than one search.
+        place = int(np.searchsorted(self.labels, label))
         return place if place < len(self) and str(self.labels[place]) == label else None
 
     @classmethod
