@@ -1,6 +1,7 @@
 """The mathematics, as pure functions on NumPy arrays or torch tensors; tensors stay on their device.
 
-This package imports neither torch nor scikit-learn. Only ``scorers/files.py`` reads and writes files.
+This package imports neither torch nor scikit-learn, except that ``scorers/refitted.py`` fits classifiers of
+scikit-learn. Only ``scorers/files.py`` reads and writes files.
 """
 
 from fiveshot.core.calibration import (

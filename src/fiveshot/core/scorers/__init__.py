@@ -1,6 +1,7 @@
-"""Scorers: methods that score feature vectors against classes, one file each, without scikit-learn.
+"""Scorers: methods that score feature vectors against classes, one file each.
 
-The recognizer uses them directly. ``fiveshot.heads`` wraps them as scikit-learn estimators.
+The recognizer uses them directly. ``fiveshot.heads`` wraps them as scikit-learn estimators. Only ``refitted.py``
+uses scikit-learn itself, for comparison.
 """
 
 from fiveshot.core.scorers.fecam import FeCAMScorer
