@@ -159,9 +159,9 @@ def test_the_process_they_are_forked_from_is_replaced(pool):
 
 
 def test_threads_share_a_pool_and_results_keep_their_order():
-    sources = [ArraySource(np.full((1, 1, 3), n, np.uint8), f"{n}") for n in range(60)]
+    asked = [(ArraySource(np.full((1, 1, 3), n, np.uint8), f"{n}"), pixels) for n in range(60)]
     with Decoders(3) as pool, ThreadPoolExecutor(2) as threads:
-        for results in threads.map(lambda _: list(pool.map(sources, pixels)), range(2)):
+        for results in threads.map(lambda _: list(pool.stream(asked)), range(2)):
             assert [found.parts["pixels"][0] for found in results] == list(range(60))
         assert len(pool._idle) <= 3
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
         ImageDataset,
         ImageSplit,
         bad_images_error,
-        check_dataset,
-        check_images,
         restrict,
     )
     from fiveshot.data.dataset import bad_image_lines as bad_image_lines
@@ -106,8 +104,6 @@ __all__ = [
     "SessionLists",
     "bad_images_error",
     "by_source",
-    "check_dataset",
-    "check_images",
     "dataset_specs",
     "decode",
     "decoders",

@@ -197,21 +197,16 @@ class Decoders:
             raise found.error
         return found
 
-    def map(
-        self, sources: Iterable[ImageSource], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
-    ) -> Iterator[Reduced]:
-        """Yield what ``attempt`` returns for each photo, in order; several are decoded in parallel."""
-        yield from self.stream(((source, reduction) for source in sources), max_pixels=max_pixels)
-
     def stream(
         self,
         asked: Iterable[tuple[ImageSource, Reduction]],
         *,
         workers: int | None = None,
         ahead: int = 0,
-        max_pixels: int = MAX_PIXELS,
     ) -> Iterator[Reduced]:
         """Yield what ``attempt`` returns for each photo and its own reduction, in order.
+
+        Several photos are decoded in parallel.
 
         Parameters
         ----------
@@ -221,8 +216,6 @@ class Decoders:
             The most photos that are decoded at the same time, if fewer than the pool's.
         ahead : int
             How many finished results may wait to be taken, in addition to those in progress.
-        max_pixels : int
-            The most pixels that a photo may have.
 
         Yields
         ------
@@ -232,7 +225,7 @@ class Decoders:
         workers = min(workers or self.workers, self.workers)
         # Just enough requests are in progress that no thread waits for work.
         yield from in_order(
-            lambda pair: self.attempt(*pair, max_pixels=max_pixels),
+            lambda pair: self.attempt(*pair),
             asked,
             threads=max(workers, 1),
             ahead=2 * workers + ahead,

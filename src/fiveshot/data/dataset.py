@@ -10,10 +10,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data._decoder_pool import decoders
-from fiveshot.data.decoding import MAX_PIXELS, decode_only
 from fiveshot.data.sources import ImageSource
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.errors import InputError, counted
 from fiveshot.values import BadImage
 
 Labels = NDArray[np.int64]
@@ -238,103 +236,3 @@ def bad_image_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
     """
     lines = [f"  {image.name}: {image.reason}" for image in bad[:shown]]
     return [*lines, f"  and {len(bad) - shown:,} more"] if len(bad) > shown else lines
-
-
-def check_images(
-    sources: Iterable[ImageSource], *, skip_bad: bool, max_pixels: int = MAX_PIXELS
-) -> tuple[NDArray[np.int64], tuple[BadImage, ...]]:
-    """Decode every image and separate the good images from the bad ones.
-
-    Parameters
-    ----------
-    sources : iterable of ImageSource
-        The images.
-    skip_bad : bool
-        Whether to list bad images; otherwise a bad image is an error.
-    max_pixels : int
-        The most pixels that a good image may have.
-
-    Returns
-    -------
-    good : ndarray of int64
-        Positions of the good images.
-    bad : tuple of BadImage
-        The others.
-
-    Raises
-    ------
-    InputError
-        When there are bad images, unless ``skip_bad``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fiveshot.data import ArraySource, check_images
-    >>> thumbnail, poster = (ArraySource(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (8, 80))
-    >>> good, bad = check_images([thumbnail, poster], skip_bad=True, max_pixels=1000)
-    >>> good.tolist(), bad
-    ([0], (BadImage(name='80.png', reason='too large: 80 x 80, the limit is 1,000 pixels'),))
-    """
-    good: list[int] = []
-    bad: list[BadImage] = []
-    for position, found in enumerate(decoders().map(sources, decode_only, max_pixels=max_pixels)):
-        if found.error is not None:
-            bad.append(BadImage(found.error.name, found.error.reason, found.error.code))
-        else:
-            good.append(position)
-    if bad and not skip_bad:
-        raise bad_images_error(bad, len(good) + len(bad))
-    return np.array(good, dtype=np.int64), tuple(bad)
-
-
-def check_dataset(
-    dataset: ImageDataset, *, skip_bad: bool, max_pixels: int = MAX_PIXELS
-) -> tuple[ImageDataset, tuple[BadImage, ...]]:
-    """Check both splits of a dataset.
-
-    Parameters
-    ----------
-    dataset : ImageDataset
-        The dataset.
-    skip_bad : bool
-        Whether to leave out bad images, with a note in the dataset; otherwise a bad image is an error.
-    max_pixels : int
-        The most pixels that a good image may have.
-
-    Returns
-    -------
-    dataset : ImageDataset
-        The dataset without its bad images.
-    bad : tuple of BadImage
-        The bad images.
-
-    Raises
-    ------
-    InputError
-        When there are bad images, unless ``skip_bad``; or when a class has no good training image.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit, check_dataset
-    >>> images = tuple(ArraySource(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (8, 80))
-    >>> split = ImageSplit(images, np.array([0, 0]))
-    >>> kept, bad = check_dataset(ImageDataset("dark", ("night",), split, split), skip_bad=True, max_pixels=1000)
-    >>> len(kept.train), len(kept.test), kept.differences
-    (1, 1, ('left out 2 bad images of 4',))
-    """
-    n_train = len(dataset.train)
-    images = dataset.train.images + dataset.test.images
-    good, bad = check_images(images, skip_bad=skip_bad, max_pixels=max_pixels)
-    if not bad:
-        return dataset, ()
-    train = dataset.train.select(good[good < n_train])
-    test = dataset.test.select(good[good >= n_train] - n_train)
-    gone = sorted(set(dataset.train.labels.tolist()) - set(train.labels.tolist()))
-    if gone:
-        names = some_of([dataset.class_names[label] for label in gone])
-        raise InputError(
-            f"{counted(len(gone), 'class')} without a usable training image: {names}", hint="repair some of them"
-        )
-    kept = replace(dataset, train=train, test=test)
-    return kept.noting(f"left out {counted(len(bad), 'bad image')} of {len(images)}"), bad
