@@ -70,7 +70,7 @@ def shares(name: str, data: ImageDataset, options: argparse.Namespace) -> None:
 
 def files(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        sources = write_jpegs(Path(folder), 300)
+        sources = write_jpegs(Path(folder), 300, archive=None)
         data = as_dataset(sources, options.images // len(sources))
         shares("JPEG files", data, options)
 

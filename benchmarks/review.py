@@ -155,7 +155,7 @@ def fitted(drawn: Draw, X: Floats, y: Names) -> Scorer:
 
 
 def accuracy(drawn: Draw, X: Floats, y: Names) -> float:
-    return float((fitted(drawn, X, y).predict(drawn.asked) == drawn.asked_for).mean())
+    return float((fitted(drawn, X, y).classify(drawn.asked) == drawn.asked_for).mean())
 
 
 def reviewed(drawn: Draw, y: Names) -> Review:

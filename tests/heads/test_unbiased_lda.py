@@ -224,6 +224,16 @@ def test_among_a_few_classes_one_with_a_single_sample_is_found() -> None:
     assert right.mean() > plain.mean()
 
 
+@pytest.mark.parametrize(("n_classes", "sharpness"), [(4, 12.0), (40, 12 + 6 * np.log10(2))])
+def test_without_a_base_the_sharpness_grows_with_the_samples(n_classes: int, sharpness: float) -> None:
+    X, y = wide([5] * n_classes, seed=0)
+    head = UnbiasedLDA().fit(X, y)
+    assert head.choice_.sharpness == pytest.approx(sharpness)
+    powers = np.exp(sharpness * (head.class_scores(X) - head.class_scores(X).max(axis=1, keepdims=True)))
+    np.testing.assert_allclose(head.predict_proba(X), powers / powers.sum(axis=1, keepdims=True), rtol=1e-6)
+    assert UnbiasedLDA(sharpness=9.0).fit(X, y).choice_.sharpness == 9.0
+
+
 def test_adopting_statistics_is_learning_them() -> None:
     X, y = classes(15, 12, seed=0)
     new_X, new_y = classes(3, 5, seed=1, first=15)

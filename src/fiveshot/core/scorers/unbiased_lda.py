@@ -26,7 +26,14 @@ from fiveshot.core.arrays import (
     zeros,
 )
 from fiveshot.core.episodes import Choice, Played, choose, few_of_each, play_episodes
-from fiveshot.core.few_shots import few_enough, few_shot_model, few_shot_offset, has_no_base, is_small
+from fiveshot.core.few_shots import (
+    few_enough,
+    few_shot_model,
+    few_shot_offset,
+    few_shot_sharpness,
+    has_no_base,
+    is_small,
+)
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.lda import (
     LinearScorer,
@@ -183,12 +190,17 @@ class UnbiasedLDAScorer(Scorer):
     def choice(self) -> Choice:
         """Offset and sharpness: given, chosen on the base session, or the defaults."""
         settled = self._settled()
-        if self.offset != "auto" or not (self.learned and self.model.few):
+        if not (self.learned and self.model.few):
             return settled
-        return replace(settled, offset=few_shot_offset(len(self.classes)))
+        n_samples = sum(summary.count for summary in self.memory.statistics.summaries)
+        return replace(
+            settled,
+            offset=few_shot_offset(len(self.classes)) if self.offset == "auto" else settled.offset,
+            sharpness=few_shot_sharpness(n_samples) if self.sharpness == "auto" else settled.sharpness,
+        )
 
     def _settled(self) -> Choice:
-        """Return the choice without the part that depends on the number of classes."""
+        """Return the choice without what depends on the learned classes."""
         chosen: Choice = self.basis.choice if self.basis is not None else NO_CHOICE
         offset = chosen.offset if self.offset == "auto" else float(self.offset)
         sharpness = chosen.sharpness if self.sharpness == "auto" else float(self.sharpness)
