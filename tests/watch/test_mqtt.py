@@ -83,7 +83,7 @@ def test_home_assistant_finds_what_is_seen(recognizer: Recognizer, inbox: Path, 
     assert found == discovery_messages(settings)
     seen = found["homeassistant/sensor/garden_feeder/seen/config"]
     assert seen["state_topic"] == "fiveshot/garden_feeder/state"
-    assert seen["availability_topic"] == "fiveshot/garden_feeder/availability"
+    assert seen["availability"] == [{"topic": "fiveshot/garden_feeder/availability"}]
     assert len({one["unique_id"] for one in found.values()}) == len(found)
     assert all(one["device"]["identifiers"] == ["fiveshot_garden_feeder"] for one in found.values())
     state = json.loads(last(kept, "fiveshot/garden_feeder/state"))

@@ -127,6 +127,8 @@ def watch(
             if photo is None or answers is None:
                 continue
             for place, answered in zip(places, answers, strict=True):
+                if publisher is not None:
+                    publisher.available(answered is not None, place.name)
                 if answered is None:  # this region cannot be seen now
                     continue
                 sighting = place.vote(photo, answered, source.name)
@@ -196,17 +198,17 @@ class WatchedRegion:
 
     def __init__(self, region: NamedBox | None, frames: int) -> None:
         self.region, self.still = region, Stillness()
+        self.name = "" if region is None else region.name
         self._ballot = Ballot(frames)
         self._before: Vote | None = None  # the last decided one
         self._last: Prediction | None = None
 
     def answer(self, found: SeenPhoto | BadImage | None, notices: Notices) -> SeenPhoto | Prediction | None:
         """Return the answer for a photo: the last one if the region is still, and None if it cannot be seen."""
-        name = "" if self.region is None else self.region.name
         if isinstance(found, BadImage):
-            notices.trouble(f"region {name}", f"the region {name} cannot be seen: {found.reason}")
+            notices.trouble(f"region {self.name}", f"the region {self.name} cannot be seen: {found.reason}")
             return None
-        notices.over(f"region {name}", f"the region {name} can be seen again")
+        notices.over(f"region {self.name}", f"the region {self.name} can be seen again")
         if found is not None:
             self._last = found.prediction
             return found
@@ -221,8 +223,7 @@ class WatchedRegion:
         self._before = vote if vote.decided else self._before
         if not (is_new or changed):
             return None
-        name = "" if self.region is None else self.region.name
-        return Sighting(photo, prediction, vote, changed, utc_now(), source, name)
+        return Sighting(photo, prediction, vote, changed, utc_now(), source, self.name)
 
 
 @dataclass(frozen=True)
