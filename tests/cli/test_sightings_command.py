@@ -83,7 +83,7 @@ def test_dismissed_ones_come_back_and_erased_ones_do_not(
     run: Run, model: Path, asked: Callable[..., Any], tmp_path: Path
 ) -> None:
     assert asked("--dismiss", "g1")["changed"]["ids"] == ["s4", "s2", "s1"]
-    assert run("undo", model)[0] == 0
+    assert run("undo", model)[:2] == (0, "undone: dismiss 3 sightings\n")
     assert asked("--forget", "s3", "--forget", "s5")["erased"] == 2
     assert len(asked("--save", tmp_path / "look")["sightings"]["sightings"]) == 3
     assert sorted(path.name for path in (tmp_path / "look").iterdir()) == ["s1.png", "s2.png", "s4.png"]

@@ -129,7 +129,7 @@ def test_a_model_that_cannot_be_written_is_refused_at_once(model: Path, inbox: P
             source,
             Watching(keep="all"),
             stop=threading.Event(),
-            on_sighting=nobody.seen.append,
+            on_report=nobody.seen.append,
             on_notice=lambda _: None,
         )
     assert nobody.seen == []

@@ -20,8 +20,8 @@ from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch import mqtt
 from fiveshot.watch.mqtt import MqttSettings, Publisher, discovery_messages
-from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import FolderSource, Notices
+from fiveshot.watch.watching import Watching
 
 Messages = list[tuple[str, str, bool]]
 

@@ -21,7 +21,7 @@ from fiveshot.data import BytesSource, Photo, decoders, draw_samples
 from fiveshot.errors import InputError
 from fiveshot.features import decode_photos
 from fiveshot.recognizer import Recognizer, name_sightings, sighting_picture, sightings
-from fiveshot.watch import Sighting, Watching, parse_regions, watch
+from fiveshot.watch import Report, Watching, parse_regions, watch
 from fiveshot.watch.mqtt import MqttSettings, discovery_messages
 from fiveshot.watch.regions import Stillness
 
@@ -49,7 +49,7 @@ class Frames:
 
 @dataclass
 class Watched:
-    seen: list[Sighting] = field(default_factory=list)
+    seen: list[Report] = field(default_factory=list)
     notices: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
@@ -66,7 +66,7 @@ def look(recognizer: Recognizer, pictures: Iterable[bytes], how: Watching) -> Wa
         Frames(pictures),  # type: ignore[arg-type]  # what a source must have
         how,
         stop=threading.Event(),
-        on_sighting=found.seen.append,
+        on_report=found.seen.append,
         on_notice=lambda one: found.notices.append((one.event, one.about, one.message)),
     )
     return found
@@ -145,13 +145,13 @@ def test_a_region_outside_of_the_photo_is_said_once_and_the_others_go_on(recogni
 
 def test_nonsense_of_a_camera_is_one_unreadable_photo_and_no_answer(recognizer: Recognizer) -> None:
     source = Frames([b"<html>busy</html>", b"", png(pair("red", "blue"))[:300], png(pair("red", "blue"))])
-    seen: list[Sighting] = []
+    seen: list[Report] = []
     watch(
         recognizer,
         source,  # type: ignore[arg-type]
         Watching(regions=HALVES, when_changed=True),
         stop=threading.Event(),
-        on_sighting=seen.append,
+        on_report=seen.append,
         on_notice=lambda one: pytest.fail(one.message),
     )
     assert len(source.bad) == 3

@@ -21,8 +21,8 @@ from watching import CURVE, free_port, jpeg, until, watching
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch import sources
-from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import SnapshotSource
+from fiveshot.watch.watching import Watching
 
 QUICK = {"every": 0.1, "timeout": 20.0}
 Answer = Callable[[BaseHTTPRequestHandler], None]

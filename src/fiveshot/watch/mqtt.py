@@ -1,4 +1,4 @@
-"""Publish sightings to an MQTT broker, with descriptions for Home Assistant."""
+"""Publish what a watch sees to an MQTT broker, with descriptions for Home Assistant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fiveshot.watch.regions import plain_id
 from fiveshot.watch.sources import BROKER, EXTRA, Notices, check_no_password
 
 if TYPE_CHECKING:
-    from fiveshot.watch.sightings import Sighting
+    from fiveshot.watch.watching import Report
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 LAST_MESSAGE = 2.0  # seconds to wait until the last message is sent
@@ -145,10 +145,10 @@ def discovery_messages(settings: MqttSettings, regions: Sequence[str] = ()) -> d
 
 
 class Publisher:
-    """Publishes the last sighting of each region, and whether photos arrive and the region can be seen.
+    """Publishes the last report of each region, and whether photos arrive and the region can be seen.
 
     A separate thread keeps the connection. A lost broker is reported once. When it is back, it gets the
-    description and the last sightings; earlier ones are not sent again. It keeps nothing of an earlier watch with
+    description and the last reports; earlier ones are not sent again. It keeps nothing of an earlier watch with
     the same name: regions that are gone are removed.
     """
 
@@ -183,14 +183,14 @@ class Publisher:
         self._client.connect_async(settings.host, settings.port, keepalive=30)
         self._client.loop_start()
 
-    def tell(self, sighting: Sighting) -> None:
-        """Publish a sighting: ``state`` is the vote, the rest is about the last photo."""
-        seen = {"state": sighting.vote.label or "unknown", **sighting.as_dict()}
+    def tell(self, report: Report) -> None:
+        """Publish a report: ``state`` is the vote, the rest is about the last photo."""
+        seen = {"state": report.vote.label or "unknown", **report.as_dict()}
         del seen["event"]
         with self._lock:
-            self._last[sighting.region] = json.dumps(seen, allow_nan=False)
+            self._last[report.region] = json.dumps(seen, allow_nan=False)
             if self._connected:
-                self._publish("state", self._last[sighting.region], sighting.region)
+                self._publish("state", self._last[report.region], report.region)
 
     def available(self, available: bool, region: str = "") -> None:
         """Publish whether photos arrive, or whether a region can be seen."""
