@@ -77,6 +77,24 @@ def test_snapshots_vote(recognizer: Recognizer) -> None:
     assert {one.photo.name for one in watched.seen} == {url}
 
 
+def test_nobody_is_told_what_follows_the_address(recognizer: Recognizer) -> None:
+    asked: list[str] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        send(request, jpeg("red") if len(asked) == 1 else b"no", 200 if len(asked) == 1 else 500)
+
+    with (
+        camera(answer) as url,
+        watching(recognizer, SnapshotSource(f"{url}?user=ann&pwd=secret", **QUICK), Watching()) as watched,
+    ):
+        until(lambda: watched.notices)
+    assert asked[0].endswith("/snapshot.jpg?user=ann&pwd=secret")
+    assert (watched.seen[0].source, watched.seen[0].photo.name) == (url, url)
+    assert url in watched.notices[0][2]
+    assert "secret" not in watched.notices[0][2]
+
+
 def test_a_camera_that_goes_and_comes_back(recognizer: Recognizer) -> None:
     port = free_port()
     source = SnapshotSource(f"http://127.0.0.1:{port}/a.jpg", **QUICK)
