@@ -159,7 +159,15 @@ class Container:
     def seal(self, settings: dict[str, object]) -> None:
         """Mount volumes and memory as compose says, and make the rest read-only."""
         for place in settings.get("tmpfs", ()):  # type: ignore[attr-defined]
-            call("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", self.root / str(place).lstrip("/"))
+            call(
+                "mount",
+                "-t",
+                "tmpfs",
+                "-o",
+                "mode=1777,noexec,nosuid,nodev",
+                "tmpfs",
+                self.root / str(place).lstrip("/"),
+            )
         for number, volume in enumerate(settings.get("volumes", ())):  # type: ignore[arg-type]
             place = self.root / volume.rpartition(":")[2].lstrip("/")
             store = self.work / f"volume{number}"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fiveshot.data import FileSource, Photo
+from fiveshot.data import Box, FileSource, Photo
 from fiveshot.recognizer import Recognizer, keep_sighting, recognize_photos
 from fiveshot.values import SightingLimits, Sightings, from_json
 
@@ -83,13 +83,25 @@ def test_dismissed_ones_come_back_and_erased_ones_do_not(
     run: Run, model: Path, asked: Callable[..., Any], tmp_path: Path
 ) -> None:
     assert asked("--dismiss", "g1")["changed"]["ids"] == ["s4", "s2", "s1"]
-    assert run("undo", model)[0] == 0
+    assert run("undo", model)[:2] == (0, "undone: dismiss 3 sightings\n")
     assert asked("--forget", "s3", "--forget", "s5")["erased"] == 2
     assert len(asked("--save", tmp_path / "look")["sightings"]["sightings"]) == 3
     assert sorted(path.name for path in (tmp_path / "look").iterdir()) == ["s1.png", "s2.png", "s4.png"]
     assert asked("--forget", "all")["erased"] == 3
     status, printed, _ = run("sightings", model)
     assert (status, printed) == (0, "0 sightings; keep some with: watch --keep\n")
+
+
+def test_a_region_of_a_photo_is_saved_as_the_picture_that_it_is(model: Path, tmp_path: Path, run: Run) -> None:
+    path = draw(tmp_path / "yard.png", "gold", 30)
+    with Recognizer.open(model) as opened:
+        part = Photo(FileSource(path, path.name), Box(0, 0, 0.5, 1))
+        (seen,) = recognize_photos(opened, [part], top=3, sure=None, keep=True)
+        keep_sighting(opened, seen, SightingLimits(), seen="2026-05-01T10:09:00.000Z", source="in", region="gate")
+    status, printed, _ = run("sightings", model, "--save", tmp_path / "look")
+    assert (status, printed.splitlines()[0]) == (0, f"wrote 6 photos to {tmp_path / 'look'}")
+    with Image.open(tmp_path / "look" / "s6.jpg") as saved:
+        assert (saved.format, saved.size) == ("JPEG", (32, 48))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from watching import draw, jpeg, until, watching
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch import sources
-from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import FolderSource, open_source
+from fiveshot.watch.watching import Watching
 
 QUICK = {"settle": 0.1, "give_up": 0.5}
 

@@ -14,7 +14,7 @@ from watching import Watched, draw, until, watching
 
 from fiveshot.data import ArraySource, Photo
 from fiveshot.errors import InputError
-from fiveshot.recognizer import Recognizer, keep_sighting, recognize_photos, sightings
+from fiveshot.recognizer import Recognizer, keep_sighting, limit_sightings, recognize_photos, sightings
 from fiveshot.values import SightingLimits
 from fiveshot.watch import Watching, keeping, open_source, watch
 
@@ -100,6 +100,27 @@ def test_old_ones_are_erased_though_no_photo_comes(
         until(lambda: sightings(other).sightings == ())
 
 
+def test_a_clock_that_jumps_ahead_erases_nothing(
+    model: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that starts in 1970 gets the right time later; a sighting of that day is a minute old then."""
+    monkeypatch.setattr(keeping, "CHECKED", 0.0)
+    right, wrong_by = time.time, [time.time() - 1000.0]
+    monkeypatch.setattr(time, "time", lambda: right() - wrong_by[0])
+    with Recognizer.open(model) as opened:
+        how = Watching(keep="all", limits=SightingLimits(days=0.5))
+        with watching(opened, open_source(str(inbox), settle=0.1), how) as watched:
+            draw("blue", 20).save(inbox / "0.png")
+            until(lambda: watched.seen)
+            wrong_by[0] = 0.0
+            draw("blue", 21).save(inbox / "1.png")
+            until(lambda: len(watched.seen) == 2)
+        assert names(opened) == ["1.png", "0.png"]
+        assert limit_sightings(opened, SightingLimits(days=0.5)) == 0  # a watch that starts again
+        wrong_by[0] = -86_400.0
+        assert limit_sightings(opened, SightingLimits(days=0.5)) == 2
+
+
 def test_a_model_that_cannot_be_written_is_refused_at_once(model: Path, inbox: Path) -> None:
     source, nobody = open_source(str(inbox), existing=True), Watched()
     with Recognizer.open(model, readonly=True) as opened, pytest.raises(InputError, match="read-only"):
@@ -108,7 +129,7 @@ def test_a_model_that_cannot_be_written_is_refused_at_once(model: Path, inbox: P
             source,
             Watching(keep="all"),
             stop=threading.Event(),
-            on_sighting=nobody.seen.append,
+            on_report=nobody.seen.append,
             on_notice=lambda _: None,
         )
     assert nobody.seen == []

@@ -20,8 +20,8 @@ from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch import mqtt
 from fiveshot.watch.mqtt import MqttSettings, Publisher, discovery_messages
-from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import FolderSource, Notices
+from fiveshot.watch.watching import Watching
 
 Messages = list[tuple[str, str, bool]]
 
@@ -83,7 +83,7 @@ def test_home_assistant_finds_what_is_seen(recognizer: Recognizer, inbox: Path, 
     assert found == discovery_messages(settings)
     seen = found["homeassistant/sensor/garden_feeder/seen/config"]
     assert seen["state_topic"] == "fiveshot/garden_feeder/state"
-    assert seen["availability_topic"] == "fiveshot/garden_feeder/availability"
+    assert seen["availability"] == [{"topic": "fiveshot/garden_feeder/availability"}]
     assert len({one["unique_id"] for one in found.values()}) == len(found)
     assert all(one["device"]["identifiers"] == ["fiveshot_garden_feeder"] for one in found.values())
     state = json.loads(last(kept, "fiveshot/garden_feeder/state"))

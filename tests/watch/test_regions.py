@@ -21,7 +21,7 @@ from fiveshot.data import BytesSource, Photo, decoders, draw_samples
 from fiveshot.errors import InputError
 from fiveshot.features import decode_photos
 from fiveshot.recognizer import Recognizer, name_sightings, sighting_picture, sightings
-from fiveshot.watch import Sighting, Watching, parse_regions, watch
+from fiveshot.watch import Report, Watching, parse_regions, watch
 from fiveshot.watch.mqtt import MqttSettings, discovery_messages
 from fiveshot.watch.regions import Stillness
 
@@ -49,7 +49,7 @@ class Frames:
 
 @dataclass
 class Watched:
-    seen: list[Sighting] = field(default_factory=list)
+    seen: list[Report] = field(default_factory=list)
     notices: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
@@ -66,7 +66,7 @@ def look(recognizer: Recognizer, pictures: Iterable[bytes], how: Watching) -> Wa
         Frames(pictures),  # type: ignore[arg-type]  # what a source must have
         how,
         stop=threading.Event(),
-        on_sighting=found.seen.append,
+        on_report=found.seen.append,
         on_notice=lambda one: found.notices.append((one.event, one.about, one.message)),
     )
     return found
@@ -145,13 +145,13 @@ def test_a_region_outside_of_the_photo_is_said_once_and_the_others_go_on(recogni
 
 def test_nonsense_of_a_camera_is_one_unreadable_photo_and_no_answer(recognizer: Recognizer) -> None:
     source = Frames([b"<html>busy</html>", b"", png(pair("red", "blue"))[:300], png(pair("red", "blue"))])
-    seen: list[Sighting] = []
+    seen: list[Report] = []
     watch(
         recognizer,
         source,  # type: ignore[arg-type]
         Watching(regions=HALVES, when_changed=True),
         stop=threading.Event(),
-        on_sighting=seen.append,
+        on_report=seen.append,
         on_notice=lambda one: pytest.fail(one.message),
     )
     assert len(source.bad) == 3
@@ -251,9 +251,15 @@ def test_each_region_is_an_entity_of_home_assistant(recognizer: Recognizer, tmp_
         settings = MqttSettings(f"mqtt://127.0.0.1:{running.port}", "Yard")
         topics = [f"fiveshot/yard/{region}/state" for region in ("gate", "food_bowl")]
 
+        def of_bowl() -> list[str]:
+            return [text for topic, text, _ in messages if topic == "fiveshot/yard/food_bowl/availability"]
+
         def shots() -> Iterator[bytes]:
-            until(lambda: any(topic == "fiveshot/yard/availability" for topic, *_ in messages))
+            until(lambda: of_bowl() == ["online"])
+            yield png(draw("red"))  # too small for both regions
+            until(lambda: of_bowl() == ["online", "offline"])
             yield png(pair("red", "blue"))
+            until(lambda: of_bowl() == ["online", "offline", "online"])
 
         look(recognizer, shots(), Watching(regions=HALVES, mqtt=settings))
         until(lambda: {topic for topic, *_ in messages} >= set(topics))
@@ -270,7 +276,42 @@ def test_each_region_is_an_entity_of_home_assistant(recognizer: Recognizer, tmp_
         topics[1],
         topics[1],
     )
+    assert [one["topic"] for one in bowl["availability"]] == [
+        "fiveshot/yard/availability",
+        "fiveshot/yard/food_bowl/availability",
+    ]
     assert len({one["unique_id"] for one in described.values()}) == len(described) == 2
+
+
+@needs_broker
+def test_a_region_that_is_gone_is_removed_from_the_broker(recognizer: Recognizer, tmp_path: Path) -> None:
+    def topics(device: str, *regions: str) -> set[str]:
+        """Return what describes a device and its regions, without the sensors of whole photos."""
+        described = {f"homeassistant/sensor/{device}/{region}/config" for region in regions}
+        own = {f"fiveshot/{device}/{region}/{last}" for region in regions for last in ("state", "availability")}
+        return {*described, *own, f"fiveshot/{device}/availability"}
+
+    with broker(tmp_path) as running:
+
+        def run(name: str, *regions: str) -> None:
+            settings = MqttSettings(f"mqtt://127.0.0.1:{running.port}", name)
+            how = Watching(regions=parse_regions([f"{one}=0,0,0.5,1" for one in regions]), mqtt=settings)
+            look(recognizer, [png(pair("red", "blue"))], how)
+
+        def holds(expected: set[str]) -> None:
+            with subscriber(running.port) as kept:
+                until(lambda: {topic for topic, *_ in kept} >= expected)
+            assert {topic for topic, *_ in kept} == expected
+
+        run("Yard", "gate", "Tür")
+        run("Yard 2", "Tür")  # another device
+        other = topics("yard_2", "tur")
+        holds(topics("yard", "gate", "tur") | other)
+        run("Yard", "gate")
+        holds(topics("yard", "gate") | other)
+        run("Yard")
+        sensors = {f"homeassistant/sensor/yard/{one}/config" for one in ("seen", "probability")}
+        holds({*topics("yard"), *sensors, "fiveshot/yard/state"} | other)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from watching import CURVE, free_port, jpeg, until, watching
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch import sources
-from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import SnapshotSource
+from fiveshot.watch.watching import Watching
 
 QUICK = {"every": 0.1, "timeout": 20.0}
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -75,6 +75,24 @@ def test_snapshots_vote(recognizer: Recognizer) -> None:
     changes = [one.vote.label for one in watched.seen if one.changed]
     assert changes == ["red", "blue"]
     assert {one.photo.name for one in watched.seen} == {url}
+
+
+def test_nobody_is_told_what_follows_the_address(recognizer: Recognizer) -> None:
+    asked: list[str] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        send(request, jpeg("red") if len(asked) == 1 else b"no", 200 if len(asked) == 1 else 500)
+
+    with (
+        camera(answer) as url,
+        watching(recognizer, SnapshotSource(f"{url}?user=ann&pwd=secret", **QUICK), Watching()) as watched,
+    ):
+        until(lambda: watched.notices)
+    assert asked[0].endswith("/snapshot.jpg?user=ann&pwd=secret")
+    assert (watched.seen[0].source, watched.seen[0].photo.name) == (url, url)
+    assert url in watched.notices[0][2]
+    assert "secret" not in watched.notices[0][2]
 
 
 def test_a_camera_that_goes_and_comes_back(recognizer: Recognizer) -> None:

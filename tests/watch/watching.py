@@ -20,8 +20,8 @@ import pytest
 from PIL import Image
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.watch.sightings import Sighting, Watching, watch
 from fiveshot.watch.sources import Source
+from fiveshot.watch.watching import Report, Watching, watch
 
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
 needs_broker = pytest.mark.skipif(
@@ -55,7 +55,7 @@ def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
 class Watched:
     """What a watch in a thread has told so far."""
 
-    seen: list[Sighting] = field(default_factory=list)
+    seen: list[Report] = field(default_factory=list)
     notices: list[tuple[str, str, str]] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ def watching(recognizer: Recognizer, source: Source, how: Watching = Watching())
                 source,
                 how,
                 stop=stop,
-                on_sighting=watched.seen.append,
+                on_report=watched.seen.append,
                 on_notice=lambda notice: watched.notices.append((notice.event, notice.about, notice.message)),
             )
         except BaseException as error:

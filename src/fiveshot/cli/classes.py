@@ -290,6 +290,8 @@ def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
             f"set {name.replace('_', '-')} {_setting(value)} (before: {_setting(before[name])})"
             for name, value in now.items()
         )
+    if entry.action == "dismiss":
+        return f"dismiss {counted(len(entry.detail['sightings']), 'sighting')}"
     photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
     action = "learn" if entry.action == "none" else entry.action  # its class is "none of these"
     return f"{action} {some_of(entry.classes, shown)}{photos}".rstrip()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
     from fiveshot.service import Settings, StudioSettings
     from fiveshot.values import SightingLimits
-    from fiveshot.watch import Notice, Sighting
+    from fiveshot.watch import Notice, Report
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # needed by every service
 SOURCE, KEEP, REPORT = (
@@ -310,7 +310,7 @@ def watch(
                 source,
                 how,
                 stop=stop,
-                on_sighting=_print_line if as_json else _print_sighting,
+                on_report=_print_line if as_json else _print_report,
                 on_notice=_print_line if as_json else lambda notice: echo(f"note: {notice.message}", err=True),
             )
         if not as_json:
@@ -357,20 +357,20 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(ending, handler)
 
 
-def _print_line(event: Sighting | Notice) -> None:
+def _print_line(event: Report | Notice) -> None:
     from fiveshot.watch import json_line
 
     echo(json_line(event.as_dict()))
 
 
-def _print_sighting(sighting: Sighting) -> None:
+def _print_report(report: Report) -> None:
     from fiveshot.cli.photos import describe
 
-    vote = sighting.vote
+    vote = report.vote
     together = ""
     if vote.frames > 1:
         together = (
             f" [{vote.label or 'unknown'}, {vote.votes} of {vote.frames}]" if vote.decided else " [undecided]"
         )
-    where = f"{sighting.region}: " if sighting.region else ""
-    echo(f"{sighting.time} {where}{describe(sighting.prediction)}{together}")
+    where = f"{report.region}: " if report.region else ""
+    echo(f"{report.time} {where}{describe(report.prediction)}{together}")

@@ -139,10 +139,13 @@ def _save(answer: Answer, recognizer: Recognizer, found: Sightings, folder: Path
     folder.mkdir(parents=True, exist_ok=True)
     for one in found.sightings:
         data = sighting_picture(recognizer, one.id, kept=True)
-        kind = Path(one.prediction.photo).suffix if is_image(one.prediction.photo) else ".jpg"
-        if data is not None:  # otherwise a watch has erased it meanwhile
-            with atomic_path(folder / f"{one.id}{kind}") as part:
-                part.write_bytes(data)
+        if data is None:  # a watch has erased it meanwhile
+            continue
+        kind = ".png" if data.startswith(b"\x89PNG") else ".jpg"  # what a copy of a region may be
+        if one.prediction.box is None and is_image(one.prediction.photo):
+            kind = Path(one.prediction.photo).suffix
+        with atomic_path(folder / f"{one.id}{kind}") as part:
+            part.write_bytes(data)
     answer.say(f"wrote {counted(len(found.sightings), 'photo')} to {folder}")
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         sighting_picture,
         sightings,
     )
+    from fiveshot.recognizer._sightings import follow_clock as follow_clock
     from fiveshot.recognizer._sightings import group_sightings as group_sightings
     from fiveshot.recognizer._sightings import has_too_many_sightings as has_too_many_sightings
     from fiveshot.recognizer._sightings import keep_sighting as keep_sighting
@@ -238,6 +239,7 @@ _MODULES = {
         "SeenPhoto",
         "confirm_sightings",
         "dismiss_sightings",
+        "follow_clock",
         "forget_sightings",
         "group_sightings",
         "has_too_many_sightings",

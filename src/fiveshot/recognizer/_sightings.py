@@ -29,6 +29,7 @@ from fiveshot.recognizer.store.sightings import (
     delete_sightings,
     hide_sightings,
     insert_sighting,
+    move_clocks,
     no_sighting,
     require_open,
     sighting_id,
@@ -427,6 +428,12 @@ def has_too_many_sightings(model: Recognizer, limits: SightingLimits) -> bool:
     """Tell whether there are sightings beyond the limits; waits for no other process."""
     with model.live.folder.reading() as connection:
         return bool(beyond_limits(connection, limits, time.time()))
+
+
+def follow_clock(model: Recognizer, jump: float) -> None:
+    """Let sightings keep their age after the system's clock has jumped ahead by so many seconds."""
+    with model.live.aside() as connection:
+        move_clocks(connection, jump, time.time())
 
 
 def sighting_numbers(ids: str | Iterable[str]) -> list[int]:

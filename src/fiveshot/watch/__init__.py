@@ -9,21 +9,21 @@ from fiveshot.extras import imported_name
 if TYPE_CHECKING:
     from fiveshot.watch.mqtt import MqttSettings as MqttSettings
     from fiveshot.watch.regions import parse_regions as parse_regions
-    from fiveshot.watch.sightings import Command as Command
-    from fiveshot.watch.sightings import Sighting as Sighting
-    from fiveshot.watch.sightings import Watching as Watching
-    from fiveshot.watch.sightings import json_line as json_line
-    from fiveshot.watch.sightings import watch as watch
     from fiveshot.watch.sources import Notice as Notice
     from fiveshot.watch.sources import credentials as credentials
     from fiveshot.watch.sources import is_address as is_address
     from fiveshot.watch.sources import open_source as open_source
+    from fiveshot.watch.watching import Command as Command
+    from fiveshot.watch.watching import Report as Report
+    from fiveshot.watch.watching import Watching as Watching
+    from fiveshot.watch.watching import json_line as json_line
+    from fiveshot.watch.watching import watch as watch
 
 _NAMES = (
     "Command",
     "MqttSettings",
     "Notice",
-    "Sighting",
+    "Report",
     "Watching",
     "credentials",
     "is_address",
@@ -35,4 +35,4 @@ _NAMES = (
 
 
 def __getattr__(name: str) -> Any:
-    return imported_name(__name__, ("mqtt", "regions", "sources", "sightings"), name, _NAMES)
+    return imported_name(__name__, ("mqtt", "regions", "sources", "watching"), name, _NAMES)

@@ -11,6 +11,7 @@ from fiveshot.errors import FiveshotError, InputError, counted
 from fiveshot.recognizer import (
     Recognizer,
     SeenPhoto,
+    follow_clock,
     has_too_many_sightings,
     keep_sighting,
     limit_sightings,
@@ -20,6 +21,7 @@ from fiveshot.watch.sources import KEEP, Notices
 
 WAITING = 16  # photos in memory that could not be written yet
 CHECKED = 60.0  # seconds between two looks at the age of sightings, where no photo is kept
+JUMP = 3600.0  # seconds by which the system's clock must run ahead of the time that has passed
 Which: TypeAlias = Literal["unsure", "all"]
 
 
@@ -43,6 +45,7 @@ class Keeper:
         self._waiting: deque[_Waiting] = deque()
         self._lost = 0
         self._checked = time.monotonic()
+        self._started = time.time() - time.monotonic()  # by the system's clock
         limit_sightings(recognizer, limits)  # an error here ends the watch before it begins
 
     def add(self, photo: SeenPhoto, notices: Notices, *, seen: str, source: str, region: str = "") -> None:
@@ -56,6 +59,7 @@ class Keeper:
         if time.monotonic() - self._checked >= CHECKED:
             self._checked = time.monotonic()
             try:
+                self._follow_clock()
                 if has_too_many_sightings(self._recognizer, self._limits):
                     limit_sightings(self._recognizer, self._limits)
             except FiveshotError as error:
@@ -69,6 +73,7 @@ class Keeper:
         while self._waiting:
             one = self._waiting[0]
             try:
+                self._follow_clock()
                 keep_sighting(
                     self._recognizer, one.photo, self._limits, seen=one.seen, source=one.source, region=one.region
                 )
@@ -82,6 +87,13 @@ class Keeper:
             else:
                 self._recovered(notices)
             self._waiting.popleft()
+
+    def _follow_clock(self) -> None:
+        """Let sightings keep their age if the system's clock has jumped ahead, as without a network at first."""
+        started = time.time() - time.monotonic()
+        if started - self._started > JUMP:
+            follow_clock(self._recognizer, started - self._started)
+        self._started = started
 
     def _recovered(self, notices: Notices) -> None:
         lost = f"; {counted(self._lost, 'sighting')} could not be kept" if self._lost else ""

@@ -1,4 +1,4 @@
-"""Publish sightings to an MQTT broker, with descriptions for Home Assistant."""
+"""Publish what a watch sees to an MQTT broker, with descriptions for Home Assistant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fiveshot.watch.regions import plain_id
 from fiveshot.watch.sources import BROKER, EXTRA, Notices, check_no_password
 
 if TYPE_CHECKING:
-    from fiveshot.watch.sightings import Sighting
+    from fiveshot.watch.watching import Report
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 LAST_MESSAGE = 2.0  # seconds to wait until the last message is sent
@@ -126,15 +126,17 @@ def discovery_messages(settings: MqttSettings, regions: Sequence[str] = ()) -> d
                 "name": name,
                 "state_topic": settings.topic("state", name),
                 "json_attributes_topic": settings.topic("state", name),
+                "availability": [{"topic": settings.topic("availability", of)} for of in ("", name)],
+                "availability_mode": "all",
             }
             for name in regions
         }
     return {
         f"{DISCOVERY}/sensor/{settings.id}/{key}/config": {
             "state_topic": settings.topic("state"),
+            "availability": [{"topic": settings.topic("availability")}],
             **sensor,
             "unique_id": f"fiveshot_{settings.id}_{key}",
-            "availability_topic": settings.topic("availability"),
             "device": device,
             "origin": {"name": "fiveshot", "sw_version": __version__},
         }
@@ -143,18 +145,22 @@ def discovery_messages(settings: MqttSettings, regions: Sequence[str] = ()) -> d
 
 
 class Publisher:
-    """Publishes the last sighting of each region, and whether photos arrive.
+    """Publishes the last report of each region, and whether photos arrive and the region can be seen.
 
     A separate thread keeps the connection. A lost broker is reported once. When it is back, it gets the
-    description and the last sightings; earlier ones are not sent again.
+    description and the last reports; earlier ones are not sent again. It keeps nothing of an earlier watch with
+    the same name: regions that are gone are removed.
     """
 
     def __init__(self, settings: MqttSettings, notices: Notices, regions: Sequence[str] = ()) -> None:
         mqtt = import_extra("paho.mqtt.client", extra=EXTRA)
-        self._settings, self._notices, self._regions = settings, notices, tuple(regions)
+        self._settings, self._notices = settings, notices
+        self._described = discovery_messages(settings, regions) if settings.discovery else {}
+        states = {settings.topic("state", region) for region in regions or [""]}
+        self._available = dict.fromkeys(["", *regions], True)  # by region; "" is the source
+        self._topics = {*self._described, *states, *(settings.topic("availability", of) for of in self._available)}
         self._lock = threading.Lock()
         self._last: dict[str, str] = {}  # by region
-        self._available = True
         self._connected = False
         self._tried = threading.Event()  # set after the first attempt to connect
         self._client = mqtt.Client(
@@ -171,27 +177,28 @@ class Publisher:
                 raise InputError(f"the certificates cannot be used ({error})", hint="give PEM files") from error
         self._client.will_set(settings.topic("availability"), "offline", qos=1, retain=True)
         self._client.on_connect = self._on_connect
+        self._client.on_message = self._on_kept
         self._client.on_connect_fail = self._on_failure
         self._client.on_disconnect = self._on_disconnect
         self._client.connect_async(settings.host, settings.port, keepalive=30)
         self._client.loop_start()
 
-    def tell(self, sighting: Sighting) -> None:
-        """Publish a sighting: ``state`` is the vote, the rest is about the last photo."""
-        seen = {"state": sighting.vote.label or "unknown", **sighting.as_dict()}
+    def tell(self, report: Report) -> None:
+        """Publish a report: ``state`` is the vote, the rest is about the last photo."""
+        seen = {"state": report.vote.label or "unknown", **report.as_dict()}
         del seen["event"]
         with self._lock:
-            self._last[sighting.region] = json.dumps(seen, allow_nan=False)
+            self._last[report.region] = json.dumps(seen, allow_nan=False)
             if self._connected:
-                self._publish("state", self._last[sighting.region], sighting.region)
+                self._publish("state", self._last[report.region], report.region)
 
-    def available(self, available: bool) -> None:
-        """Publish whether photos arrive."""
+    def available(self, available: bool, region: str = "") -> None:
+        """Publish whether photos arrive, or whether a region can be seen."""
         with self._lock:
-            if available != self._available:
-                self._available = available
+            if available != self._available[region]:
+                self._available[region] = available
                 if self._connected:
-                    self._tell_available()
+                    self._tell_available(region)
 
     def close(self) -> None:
         """Publish that watching has ended, and disconnect. A short run waits until its messages are sent."""
@@ -207,8 +214,8 @@ class Publisher:
     def _publish(self, topic: str, text: str, region: str = "") -> Any:
         return self._client.publish(self._settings.topic(topic, region), text, qos=1, retain=True)
 
-    def _tell_available(self) -> None:
-        self._publish("availability", "online" if self._available else "offline")
+    def _tell_available(self, region: str) -> None:
+        self._publish("availability", "online" if self._available[region] else "offline", region)
 
     @property
     def _where(self) -> str:
@@ -221,14 +228,20 @@ class Publisher:
             return
         with self._lock:
             self._connected = True
-            if self._settings.discovery:
-                for topic, message in discovery_messages(self._settings, self._regions).items():
-                    client.publish(topic, json.dumps(message), qos=1, retain=True)
-            self._tell_available()
+            for topic, message in self._described.items():
+                client.publish(topic, json.dumps(message), qos=1, retain=True)
+            for region in self._available:
+                self._tell_available(region)
             for region, text in self._last.items():
                 self._publish("state", text, region)
+        client.subscribe([(f"{DISCOVERY}/sensor/{self._settings.id}/+/config", 1), (self._settings.topic("#"), 1)])
         self._tried.set()
         self._notices.over(BROKER, f"{self._where} is back")
+
+    def _on_kept(self, client: Any, _: Any, message: Any) -> None:
+        """Remove a message that the broker has kept from an earlier watch; ``retain`` is False for a new one."""
+        if message.retain and message.topic not in self._topics:
+            client.publish(message.topic, None, qos=1, retain=True)
 
     def _on_failure(self, *_: Any) -> None:
         self._notices.trouble(BROKER, f"{self._where} does not answer; retrying")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -64,12 +65,13 @@ def parse_regions(given: Sequence[str]) -> tuple[NamedBox, ...]:
 
 
 def plain_id(name: str) -> str:
-    """Return a name in the form that topics and ids allow.
+    """Return a name in the form that topics and ids allow, without accents.
 
-    >>> plain_id("Garden gate!")
-    'garden_gate'
+    >>> plain_id("Garden gate!"), plain_id("Küche")
+    ('garden_gate', 'kuche')
     """
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    letters = unicodedata.normalize("NFKD", name.casefold())
+    return re.sub(r"[^a-z0-9]+", "_", "".join(one for one in letters if not unicodedata.combining(one))).strip("_")
 
 
 def cell_means(pixels: NDArray[np.uint8]) -> Cells:

@@ -234,7 +234,8 @@ class SnapshotSource:
         check_no_password(parts, str(parts.hostname), "FIVESHOT_CREDENTIALS")
         if not parts.hostname:
             raise InputError(f"{url} has no host name", hint="write it as http://camera/snapshot.jpg")
-        self.name = url
+        self._url = url
+        self.name = url.partition("?")[0]  # what follows may be a password, and the name is in every line
         self._every, self._timeout, self._good = every, timeout, True
         self._login, self._verify = login, _trusted(ca)
 
@@ -266,7 +267,7 @@ class SnapshotSource:
     async def _fetch(self) -> bytes:
         limits = FetchLimits(MAX_SNAPSHOT, self._timeout)
         async with Fetcher(limits, extra=EXTRA, verify=self._verify, login=self._login) as fetcher:
-            return await fetcher.fetch(self.name)
+            return await fetcher.fetch(self._url)
 
 
 def _parts(url: str) -> SplitResult:

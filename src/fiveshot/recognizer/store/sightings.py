@@ -2,7 +2,8 @@
 
 Their numbers count up and give their order. ``clock`` is the time that the age of a sighting is counted from. It
 is never earlier than that of the sighting before. So a jump backwards of the system's clock lets sightings stay
-longer, and none is erased too early. The limits on number and size hold whatever the clock says.
+longer, and none is erased too early. A watch that sees the clock jump ahead moves it along (``move_clocks``). The
+limits on number and size hold whatever the clock says.
 
 A sighting that was learned or dismissed stays, hidden, with the number of that entry in the history
 (``hidden_by``), so that ``undo`` brings it back. It counts for the limits. A learned one goes when its photo is
@@ -79,6 +80,11 @@ def beyond_limits(connection: sqlite3.Connection, limits: SightingLimits, now: f
         if beyond or place >= limits.number or room < 0 or clock < now - limits.days * DAY:
             beyond.append(number)
     return beyond
+
+
+def move_clocks(connection: sqlite3.Connection, jump: float, now: float) -> None:
+    """Move the clocks of sightings from before a jump of the system's clock: so many seconds ahead, to ``now``."""
+    connection.execute("UPDATE sightings SET clock = clock + ? WHERE clock <= ?", (jump, now - jump))
 
 
 def delete_sightings(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:

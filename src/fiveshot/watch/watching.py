@@ -45,7 +45,7 @@ _PLACEHOLDER = re.compile(r"\{(\w*)\}")
 
 @dataclass(frozen=True)
 class Watching:
-    """How photos are recognized, and where sightings are reported.
+    """How photos are recognized, kept and reported.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ def watch(
     how: Watching,
     *,
     stop: threading.Event,
-    on_sighting: Callable[[Sighting], None],
+    on_report: Callable[[Report], None],
     on_notice: Callable[[Notice], None],
 ) -> int:
     """Recognize photos as they arrive until ``stop`` is set, and return their number.
@@ -127,22 +127,22 @@ def watch(
             if photo is None or answers is None:
                 continue
             for place, answered in zip(places, answers, strict=True):
+                if publisher is not None:
+                    publisher.available(answered is not None, place.name)
                 if answered is None:  # this region cannot be seen now
                     continue
-                sighting = place.vote(photo, answered, source.name)
-                if sighting is None:
+                report = place.vote(photo, answered, source.name)
+                if report is None:
                     continue
-                on_sighting(sighting)
+                on_report(report)
                 if lines is not None:
-                    lines.write(sighting.as_dict(), notices)
+                    lines.write(report.as_dict(), notices)
                 if keeper is not None and isinstance(answered, SeenPhoto):
-                    keeper.add(
-                        answered, notices, seen=sighting.time, source=sighting.source, region=sighting.region
-                    )
+                    keeper.add(answered, notices, seen=report.time, source=report.source, region=report.region)
                 if publisher is not None:
-                    publisher.tell(sighting)
-                if how.command is not None and (sighting.changed or not how.on_change):
-                    how.command.run(sighting, notices)
+                    publisher.tell(report)
+                if how.command is not None and (report.changed or not how.on_change):
+                    how.command.run(report, notices)
             looked_at += 1
             if looked_at == how.limit:
                 break
@@ -196,23 +196,23 @@ class WatchedRegion:
 
     def __init__(self, region: NamedBox | None, frames: int) -> None:
         self.region, self.still = region, Stillness()
+        self.name = "" if region is None else region.name
         self._ballot = Ballot(frames)
         self._before: Vote | None = None  # the last decided one
         self._last: Prediction | None = None
 
     def answer(self, found: SeenPhoto | BadImage | None, notices: Notices) -> SeenPhoto | Prediction | None:
         """Return the answer for a photo: the last one if the region is still, and None if it cannot be seen."""
-        name = "" if self.region is None else self.region.name
         if isinstance(found, BadImage):
-            notices.trouble(f"region {name}", f"the region {name} cannot be seen: {found.reason}")
+            notices.trouble(f"region {self.name}", f"the region {self.name} cannot be seen: {found.reason}")
             return None
-        notices.over(f"region {name}", f"the region {name} can be seen again")
+        notices.over(f"region {self.name}", f"the region {self.name} can be seen again")
         if found is not None:
             self._last = found.prediction
             return found
         return self._last
 
-    def vote(self, photo: Photo, answered: SeenPhoto | Prediction, source: str) -> Sighting | None:
+    def vote(self, photo: Photo, answered: SeenPhoto | Prediction, source: str) -> Report | None:
         """Count the vote of an answer; return None for a still region, unless it changes the vote."""
         is_new = isinstance(answered, SeenPhoto)
         prediction = answered.prediction if isinstance(answered, SeenPhoto) else answered
@@ -221,8 +221,7 @@ class WatchedRegion:
         self._before = vote if vote.decided else self._before
         if not (is_new or changed):
             return None
-        name = "" if self.region is None else self.region.name
-        return Sighting(photo, prediction, vote, changed, utc_now(), source, name)
+        return Report(photo, prediction, vote, changed, utc_now(), source, self.name)
 
 
 @dataclass(frozen=True)
@@ -269,8 +268,8 @@ class Ballot:
 
 
 @dataclass(frozen=True, eq=False)
-class Sighting:
-    """A photo with its answer; ``changed`` says whether it changed the vote."""
+class Report:
+    """What is reported of a photo: its answer and the vote; ``changed`` says whether it changed the vote."""
 
     photo: Photo
     prediction: Prediction
@@ -331,9 +330,9 @@ class LinesFile:
 
 
 class Command:
-    """Calls a program for a sighting, without a shell: each word is one argument, even with odd names.
+    """Calls a program for each report, without a shell: each word is one argument, even with odd names.
 
-    The program gets the sighting as a JSON line on standard input. Its output goes to standard error.
+    The program gets the report as a JSON line on standard input. Its output goes to standard error.
 
     >>> Command("echo saw {lable}")
     Traceback (most recent call last):
@@ -355,10 +354,10 @@ class Command:
             raise InputError(f"there is no program {self._words[0]}", hint="give its path", code="no_program")
         self._timeout = timeout
 
-    def run(self, sighting: Sighting, notices: Notices) -> None:
+    def run(self, report: Report, notices: Notices) -> None:
         """Call the program and wait for it; report problems."""
-        with self._arguments(sighting) as arguments:
-            problem = self._call(arguments, json_line(sighting.as_dict()) + "\n")
+        with self._arguments(report) as arguments:
+            problem = self._call(arguments, json_line(report.as_dict()) + "\n")
         if problem:
             notices.trouble(COMMAND, f"{self._words[0]} {problem}")
         else:
@@ -382,24 +381,24 @@ class Command:
         return f"ended with status {process.returncode}" if process.returncode else ""
 
     @contextlib.contextmanager
-    def _arguments(self, sighting: Sighting) -> Iterator[list[str]]:
+    def _arguments(self, report: Report) -> Iterator[list[str]]:
         """Fill the placeholders; a photo without a file gets one while the program runs."""
         with contextlib.ExitStack() as stack:
-            photo, in_a_file = sighting.photo.name, isinstance(sighting.photo.source, FileSource)
+            photo, in_a_file = report.photo.name, isinstance(report.photo.source, FileSource)
             if not in_a_file and any("{photo}" in word for word in self._words):
                 kept = stack.enter_context(tempfile.NamedTemporaryFile(prefix="fiveshot-", suffix=".jpg"))
-                kept.write(sighting.photo.read())
+                kept.write(report.photo.read())
                 kept.flush()
                 photo = kept.name
-            probability = sighting.prediction.probability
+            probability = report.prediction.probability
             values = {
                 "photo": photo,
-                "label": sighting.shown,
-                "answer": sighting.prediction.answer,
+                "label": report.shown,
+                "answer": report.prediction.answer,
                 "probability": "" if probability is None else f"{probability:.4f}",
-                "vote": sighting.vote.label or "unknown",
-                "time": sighting.time,
-                "source": sighting.source,
-                "region": sighting.region,
+                "vote": report.vote.label or "unknown",
+                "time": report.time,
+                "source": report.source,
+                "region": report.region,
             }
             yield [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self._words]

@@ -16,8 +16,8 @@ from fiveshot.data import BytesSource, FileSource, Photo
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.values import Candidate, Prediction
-from fiveshot.watch.sightings import Ballot, Command, LinesFile, Sighting, Vote, Watching, json_line
 from fiveshot.watch.sources import FolderSource, Notices, credentials
+from fiveshot.watch.watching import Ballot, Command, LinesFile, Report, Vote, Watching, json_line
 
 HOSTILE = (
     "$(touch pwned).jpg",
@@ -37,10 +37,10 @@ class Told(list[tuple[str, str, str]]):
         return Notices(lambda notice: self.append((notice.event, notice.about, notice.message)))
 
 
-def sighting(file: Path | None = None, *, label: str | None = "owl", familiarity: float | None = 2.0) -> Sighting:
+def report(file: Path | None = None, *, label: str | None = "owl", familiarity: float | None = 2.0) -> Report:
     photo = Photo(BytesSource(b"photo", "http://camera/a.jpg") if file is None else FileSource(file, str(file)))
     prediction = Prediction(photo.name, label, 0.9, (Candidate("owl", 0.9),), familiarity, None)
-    return Sighting(photo, prediction, Vote(label, 1, 1, True), True, "2026-01-01T00:00:00.000Z", "inbox")
+    return Report(photo, prediction, Vote(label, 1, 1, True), True, "2026-01-01T00:00:00.000Z", "inbox")
 
 
 def python(*words: str, code: str = REPORT) -> str:
@@ -72,7 +72,7 @@ def test_unknown_is_a_vote_and_classes_vote_for_their_groups() -> None:
 
 
 def test_lines_hold_any_name_and_no_infinity() -> None:
-    line = json_line(sighting(Path("a\udcff\n\x7f.jpg"), familiarity=None).as_dict())
+    line = json_line(report(Path("a\udcff\n\x7f.jpg"), familiarity=None).as_dict())
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["photo"] == "a\udcff\n\x7f.jpg"
@@ -119,7 +119,7 @@ def test_hostile_names_are_one_argument(
 
 def test_placeholders_are_not_filled_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Command(python("{label}")).run(sighting(label="{photo}"), Told().notices())
+    Command(python("{label}")).run(report(label="{photo}"), Told().notices())
     assert json.loads(Path("calls").read_text())[0] == ["{photo}"]
 
 
@@ -127,7 +127,7 @@ def test_a_snapshot_has_a_file_while_the_program_runs(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     copy = "import pathlib, sys; pathlib.Path('copy').write_bytes(pathlib.Path(sys.argv[1]).read_bytes())"
     Command(python("{photo}", code=f"{copy}; pathlib.Path('name').write_text(sys.argv[1])")).run(
-        sighting(), Told().notices()
+        report(), Told().notices()
     )
     assert Path("copy").read_bytes() == b"photo"
     assert not Path(Path("name").read_text()).exists()
@@ -140,10 +140,10 @@ def test_a_program_that_fails_is_said_once(tmp_path: Path, monkeypatch: pytest.M
     command = Command(python(code="import pathlib, sys; sys.exit(3 * pathlib.Path('fail').exists())"))
     Path("fail").touch()
     for _ in range(3):
-        command.run(sighting(), notices)
+        command.run(report(), notices)
     Path("fail").unlink()
-    command.run(sighting(), notices)
-    command.run(sighting(), notices)
+    command.run(report(), notices)
+    command.run(report(), notices)
     assert [(event, about) for event, about, _ in told] == [("trouble", "command"), ("recovered", "command")]
 
 
@@ -153,7 +153,7 @@ def test_a_program_that_hangs_is_stopped_with_all_it_has_started(
     monkeypatch.chdir(tmp_path)
     told = Told()
     program = shlex.join(["sh", "-c", "sleep 600 & echo $! > pid; sleep 600"])
-    Command(program, timeout=3).run(sighting(), told.notices())
+    Command(program, timeout=3).run(report(), told.notices())
     assert [event for event, _, _ in told] == ["trouble"]
     pid = int(Path("pid").read_text())
     until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
