@@ -50,7 +50,7 @@ SMALLER = (
     Rule(
         r"(fiveshot paper (?:table1|figure3)) --projections 1000",
         r"\1 --projections 64 --features-dir features",
-        "features of eight values instead of 384",
+        "features of eight values instead of 192",
     ),
     Rule(r"hf://me/things", "file://$PWD/hub", "a folder in the place of the hub, which cannot be reached"),
     Rule(r"^(fiveshot paper all .*)--seeds 5 --projections 1000", r"\1--seeds 1", "minutes"),
