@@ -11,8 +11,7 @@ EVERYDAY := build/light
 .PHONY: bench speed test test-light repeat docs release lint format clean browser broker exiftool
 
 # The paper's CUB-200 big-start protocol with the paper's settings: its six methods and the default head, one draw, on
-# embedded features of a real ViT, adapted on the base classes by the paper's recipe. The README's table has five draws:
-# fiveshot bench cub200/big --seeds 5
+# embedded features of a real ViT, adapted on the base classes by the paper's recipe. The README's table is its output.
 bench: $(LIGHT)
 	$(BIN)/fiveshot bench cub200/big
 

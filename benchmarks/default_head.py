@@ -1,8 +1,8 @@
 """Compare the default head with other heads on the same draws: accuracy, or time and memory (--cost).
 
 Accuracies are means over the draws; the brackets have the lead of the default head over the same draws, with its
-95 % interval (Student's paired t). Each head has its paper's number of random features: C-RanPAC 10,000, KLDA
-5,000. Finished runs are kept in ``--out``; the same command continues from there.
+95 % interval over draws and test images. Each head has its paper's number of random features: C-RanPAC 10,000,
+KLDA 5,000. Finished runs are kept in ``--out``; the same command continues from there.
 
     python benchmarks/default_head.py cub200/big=embedded:cub200 cub200/small=embedded:cub200
     python benchmarks/default_head.py cub200/big=embedded:cub200-big --heads joint-ridge,knn --workers 2

@@ -1,7 +1,7 @@
 """Measure the time of the recognizer relative to its backbone, in one run.
 
 A model with 1,000 classes of five photos (synthetic 320-d features, stored like learned ones) and the embedded
-ViT: learning a class from five photographs, predicting, opening, and memory and disk space for each class.
+network: learning a class from five photographs, predicting, opening, and memory and disk space for each class.
 
     python benchmarks/recognizer.py               # all of it, printed as a table in Markdown
     python benchmarks/recognizer.py --classes 200 --base 100

@@ -192,7 +192,7 @@ assert found["calibrated"][0] > found["five shots"][0]
 # ## What it is worth
 #
 # The whole protocol, one draw of the shots, with the test photographs: heads without calibration beside those with it, and
-# the default head, which treats the noise itself. `fiveshot bench` does the same with five draws and the spread.
+# the default head, which treats the noise itself. `fiveshot bench --seeds 5` does the same with five draws and the spread.
 
 # %%
 print(f"{'':10s} mean A_HM   A_last    A_inc")

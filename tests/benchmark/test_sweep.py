@@ -139,6 +139,7 @@ def test_own_features_get_a_protocol_that_fits(small_file: Path) -> None:
     assert choose_features(None, None) == "embedded:cub200-vit-big"
     assert choose_features(None, "cub200/small") == "embedded:cub200-vit-small"
     assert choose_features("cub200", None) == "embedded:cub200"
+    assert choose_features("mine.npz", None) == "mine.npz"
 
 
 def test_requests_that_cannot_be_met_say_why(small_file: Path, tmp_path: Path) -> None:
@@ -146,6 +147,10 @@ def test_requests_that_cannot_be_met_say_why(small_file: Path, tmp_path: Path) -
         make_jobs(PROTOCOL, str(small_file), methods=["fecan"], seeds=1)
     with pytest.raises(InputError, match="has 200 classes, the features have 12"):
         choose_protocol("cub200/big", str(small_file), {})
+    with pytest.raises(InputError, match="no embedded features 'cub200-vit-bag'; did you mean 'cub200-vit-big'"):
+        choose_features("cub200-vit-bag", None)
+    with pytest.raises(InputError, match=r"no embedded features 'flowers'; .*, or give a feature file"):
+        choose_features("flowers", None)
     with pytest.raises(InputError, match="fiveshot data fetch cars"):
         choose_features(None, "cars/big")
     with pytest.raises(InputError, match="seeds must be at least 1"):

@@ -34,9 +34,10 @@ class Exempt:
 
 BENCH = r"^(fiveshot (?:--plugin \S+ )?(?:cluster )?bench .*)"
 SMALLER = (
-    Rule(BENCH + r"--seeds \d+", r"\1--seeds 1", "one draw of the shots"),
+    Rule(BENCH + r"--seeds (?!3 --out pair)\d+", r"\1--seeds 1", "one draw of the shots, if it is not compared"),
     Rule(r"^(fiveshot bench (?!.*(?:--list|--seeds)).*)$", r"\1 --seeds 1", "one draw of the shots"),
     Rule(r"^fiveshot bench$", "fiveshot bench cub200/small --methods ncm", "all of them take most of a minute"),
+    Rule(r"^(fiveshot bench --features cub200) ", r"\1 --methods ncm ", "C-RanPAC takes more than a minute"),
     Rule(BENCH + r"cub200/big", r"\1cub200/small", "600 base photographs instead of 3,000"),
     Rule(BENCH + r"--projections 1000", r"\1--projections 64", "random features cost their square"),
     Rule(r"^(fiveshot bench cub200/\S+)(?!.*--methods)", r"\1 --methods ncm,teen", "others take minutes"),
@@ -50,7 +51,7 @@ SMALLER = (
     Rule(
         r"(fiveshot paper (?:table1|figure3)) --projections 1000",
         r"\1 --projections 64 --features-dir features",
-        "features of eight values instead of 384",
+        "features of eight values instead of 192",
     ),
     Rule(r"hf://me/things", "file://$PWD/hub", "a folder in the place of the hub, which cannot be reached"),
     Rule(r"^(fiveshot paper all .*)--seeds 5 --projections 1000", r"\1--seeds 1", "minutes"),

@@ -80,7 +80,7 @@ class AdapterFile:
             raise InputError(
                 f"{path} was trained on {self.meta['backbone']} (weights {bound_to[:12]}) and does not fit "
                 f"{name} (weights {weights_hash[:12]})",
-                hint="load it with its own backbone",
+                hint="load it with its own backbone, or tune an adapter for this one: fiveshot tune",
                 code="other_backbone",
             )
 

@@ -26,7 +26,7 @@ from fiveshot.core.scorers import (
     source_digest,
 )
 from fiveshot.data import dataset_spec, read_session_lists
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, unknown_name
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
 from fiveshot.heads import FewShotHead, ScorerHead, TunedHead, make_head, plain_head
 from fiveshot.plugins import load_plugin, load_plugins, plugin_files
@@ -307,7 +307,12 @@ def fitting_protocol(features: str) -> Protocol:
 def choose_features(features: str | None, protocol: str | None) -> str:
     """Return the given feature source, or the embedded pack that suits the protocol."""
     if features is not None:
-        return EMBEDDED + features if features in embedded_packs() and not Path(features).exists() else features
+        path = Path(features)
+        if path.exists() or path.suffix or features.startswith(EMBEDDED):
+            return features
+        if features not in embedded_packs():
+            raise unknown_name("embedded features", features, embedded_packs(), elsewhere="or give a feature file")
+        return EMBEDDED + features
     named = get_protocol(protocol or DEFAULT_PROTOCOL)
     dataset, start = named.dataset, named.name.partition("/")[2]
     source = embedded_source(dataset, start)
