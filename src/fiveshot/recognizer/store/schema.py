@@ -279,6 +279,9 @@ def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
         connection.look = look if "immutable" in mode else None
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except UnicodeDecodeError as error:  # a damaged schema, in the text of SQLite's own error
+            connection.close()
+            raise sqlite3.DatabaseError("its schema is damaged") from error
         except sqlite3.OperationalError as error:
             connection.close()
             unwritable = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
