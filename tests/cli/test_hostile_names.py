@@ -83,6 +83,33 @@ def test_names_that_a_model_keeps(run: Run, photos: Path) -> None:
     assert not {"\x1b", "\x07"} & set(listed + printed)
 
 
+NO_TEXT = os.fsdecode(b"\xff \xfe")
+
+
+def test_names_that_are_no_text(run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of folders and files are bytes, and need not be UTF-8."""
+    folder = tmp_path / NO_TEXT
+    folder.mkdir()
+    for name in ("model", "photos"):
+        (tmp_path / name).rename(folder / name)
+    shutil.copy(folder / "photos" / "owl" / "1.png", folder / "photos" / "owl" / f"{NO_TEXT}.png")
+    monkeypatch.chdir(folder)
+    for command in (
+        ("learn", "model", "kite", "photos/owl"),
+        ("predict", "model", "photos", "--out", "answers.csv", "--into", "sorted"),
+        ("put-back", "sorted"),
+        ("sort", "model", "photos"),
+        ("sort", folder / "model", folder / "photos", "--page", "sorted.html"),
+        ("watch", "model", "photos", "--existing", "--settle", 0.1, "--limit", 7),
+        ("export", "model", "model.fiveshot"),
+        ("import", "model.fiveshot", "imported"),
+        ("check", "model"),
+    ):
+        ended, printed, said = run(*command)
+        assert ended == 0, (command, printed, said)
+        assert (printed + said).replace("\n", "").isprintable()
+
+
 EXTRACT = ("extract", "--images", "photos", "--out", "a.safetensors", "--device", "cpu", "--backbone", TINY)
 
 

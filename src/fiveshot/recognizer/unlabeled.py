@@ -83,8 +83,12 @@ class KeptVectors:
 
     def since(self, folder: str, photos: Mapping[str, str]) -> Since | None:
         """Return the changes in a folder since the last time, and remember its present photos."""
+        folder, photos = _storable(folder), {_storable(name): sha256 for name, sha256 in photos.items()}
         query = "SELECT photo, sha256 FROM folders WHERE folder = ?"
-        before = dict(self._connection.execute(query, (folder,)))
+        try:
+            before = dict(self._connection.execute(query, (folder,)))
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
         rows = [(folder, name, sha256) for name, sha256 in photos.items()]
         self._write(
             [("DELETE FROM folders WHERE folder = ?", [(folder,)]), ("INSERT INTO folders VALUES (?, ?, ?)", rows)]
@@ -116,6 +120,11 @@ class KeptVectors:
             hint="sort without it: resume=False (--no-resume); or set FIVESHOT_CACHE to another folder",
             code="not_kept",
         )
+
+
+def _storable(path: str) -> str:
+    """Return a path as text that a database can hold: it may have bytes that are not characters."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def sort_photos(

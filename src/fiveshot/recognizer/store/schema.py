@@ -267,7 +267,7 @@ def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
     modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
     for mode in modes:
         connection = sqlite3.connect(
-            f"file:{quote(str(path.resolve()))}?{mode}",
+            f"file:{quote(os.fsencode(path.resolve()))}?{mode}",
             uri=True,
             timeout=timeout,
             isolation_level=None,
