@@ -290,7 +290,9 @@ def test_icons_are_refused(start: Callable[..., Live]) -> None:
 
 
 def test_rates_are_limited(start: Callable[..., Live]) -> None:
-    service = start(limits=RequestLimits(rate=0.001))  # the next one in 1,000 seconds, however slow this machine is
+    service = start(
+        limits=RequestLimits(rate=0.001)
+    )  # the next one in 1,000 seconds, however slow this machine is
     first, *others = [service.client.get("/v1/classes") for _ in range(4)]
     assert first.status_code == 200
     assert [code(reply) for reply in others] == [(429, "too_often")] * 3
