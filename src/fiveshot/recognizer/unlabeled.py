@@ -26,7 +26,7 @@ from fiveshot.recognizer.photos.embedding import records_or_bad
 from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import sort_rows
-from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, storable, stored_numbers
 from fiveshot.values import LearnReport, Since, Sorting
 from fiveshot.work import Progress, one_thread
 
@@ -83,7 +83,7 @@ class KeptVectors:
 
     def since(self, folder: str, photos: Mapping[str, str]) -> Since | None:
         """Return the changes in a folder since the last time, and remember its present photos."""
-        folder, photos = _storable(folder), {_storable(name): sha256 for name, sha256 in photos.items()}
+        folder, photos = storable(folder), {storable(name): sha256 for name, sha256 in photos.items()}
         query = "SELECT photo, sha256 FROM folders WHERE folder = ?"
         try:
             before = dict(self._connection.execute(query, (folder,)))
@@ -120,11 +120,6 @@ class KeptVectors:
             hint="sort without it: resume=False (--no-resume); or set FIVESHOT_CACHE to another folder",
             code="not_kept",
         )
-
-
-def _storable(path: str) -> str:
-    """Return a path as text that a database can hold: it may have bytes that are not characters."""
-    return path.encode(errors="backslashreplace").decode()
 
 
 def sort_photos(
