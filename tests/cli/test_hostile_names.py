@@ -83,6 +83,50 @@ def test_names_that_a_model_keeps(run: Run, photos: Path) -> None:
     assert not {"\x1b", "\x07"} & set(listed + printed)
 
 
+def test_a_name_is_not_a_line_of_its_own(run: Run, photos: Path) -> None:
+    """A photo may be named like an answer, or like an error."""
+    forged = "1.png: owl (100.0 %)"
+    (photos / "owl" / "1.png").rename(photos / "owl" / f"a\n{forged}.png")
+    (photos / "wren" / "1.png").write_text("no photo")
+    (photos / "wren" / "1.png").rename(photos / "wren" / f"a\n{forged}.png")
+    shown = [
+        *run("predict", "model", photos)[1:],
+        run("learn", "model", "kite", photos / "wren")[2],
+        run("show", f"nowhere\n{forged}")[2],
+        run("show", "model", f"--no\n{forged}")[2],
+    ]
+    assert all(rf"a\n{forged}" in one for one in shown[:3])
+    lines = [line for one in shown for line in one.splitlines()]
+    assert not any(line.startswith(forged) for line in lines)
+
+
+NO_TEXT = os.fsdecode(b"\xff \xfe")
+
+
+def test_names_that_are_no_text(run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of folders and files are bytes, and need not be UTF-8."""
+    folder = tmp_path / NO_TEXT
+    folder.mkdir()
+    for name in ("model", "photos"):
+        (tmp_path / name).rename(folder / name)
+    shutil.copy(folder / "photos" / "owl" / "1.png", folder / "photos" / "owl" / f"{NO_TEXT}.png")
+    monkeypatch.chdir(folder)
+    for command in (
+        ("learn", "model", "kite", "photos/owl"),
+        ("predict", "model", "photos", "--out", "answers.csv", "--into", "sorted"),
+        ("put-back", "sorted"),
+        ("sort", "model", "photos"),
+        ("sort", folder / "model", folder / "photos", "--page", "sorted.html"),
+        ("watch", "model", "photos", "--existing", "--settle", 0.1, "--limit", 7),
+        ("export", "model", "model.fiveshot"),
+        ("import", "model.fiveshot", "imported"),
+        ("check", "model"),
+    ):
+        ended, printed, said = run(*command)
+        assert ended == 0, (command, printed, said)
+        assert (printed + said).replace("\n", "").isprintable()
+
+
 EXTRACT = ("extract", "--images", "photos", "--out", "a.safetensors", "--device", "cpu", "--backbone", TINY)
 
 

@@ -128,7 +128,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     for _ in range(20):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(3)
+            process.wait(10)  # the end itself may take a while on a busy machine
             return
     process.kill()
 

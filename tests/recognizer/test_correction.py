@@ -204,8 +204,13 @@ def corrected_at_random(data: st.DataObject, model: Recognizer, before: Held) ->
 
 @given(st.data())
 @settings(suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=10, deadline=None)
-def test_any_sequence_equals_learning_the_outcome(data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as folder, new_model(Path(folder) / "model", base=BASE) as model:
+def test_any_sequence_equals_learning_the_outcome(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as folder,
+        new_model(Path(folder) / "model", base=BASE) as model,
+    ):
         now: Held = {}
         stack: list[Held] = []
         for step in range(data.draw(st.integers(2, 12))):

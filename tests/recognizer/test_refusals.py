@@ -93,6 +93,15 @@ def test_the_database_of_another_program(path: Path) -> None:
     refused(path, "not the database of a fiveshot model")
 
 
+@pytest.mark.parametrize("position", [50, 90, 130])
+def test_a_schema_that_is_not_even_text(path: Path, position: int) -> None:
+    data = bytearray((path / DATABASE).read_bytes())
+    data[data.index(b"CREATE TABLE photos") + position] |= 0x80
+    (path / DATABASE).write_bytes(data)
+    refused(path, "cannot be read")
+    assert [one.severity for one in check_model(path)] == ["error"]
+
+
 def test_a_manifest_edited_by_hand(path: Path) -> None:
     text = (path / "model.toml").read_text()
     (path / "model.toml").write_text(text.replace('fingerprint = "aaaa', 'fingerprint = "bbbb'))

@@ -59,9 +59,11 @@ def test_undo_of_each_kind(make: Callable[..., Recognizer], tmp_path: Path) -> N
 
 @given(st.data())
 @settings(suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=20)
-def test_any_sequence_is_undone_step_by_step(data: st.DataObject) -> None:
+def test_any_sequence_is_undone_step_by_step(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as folder,
         new_model(Path(folder) / "m", base=("ani", "rook")) as model,
     ):
         states = [held(model)]

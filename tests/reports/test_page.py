@@ -252,7 +252,8 @@ def test_an_onnx_file_of_hostile_names_does_nothing_in_a_browser(page: Browser, 
             model.learn_features(name, np.random.default_rng(seed).normal(size=(3, model.snapshot.contents.width)))
         _, sidecar, _ = export_onnx(model, tmp_path / "evil.onnx")
     file = tmp_path / "page.html"
-    file.write_text(f"<meta charset=utf-8><script>var said = {sidecar.read_text(encoding='utf-8')}</script>")
+    text = sidecar.read_text(encoding="utf-8")
+    file.write_text(f"<meta charset=utf-8><script>var said = {text}</script>", encoding="utf-8")
     for path in (sidecar, file):
         before = len(page.requests), len(page.complaints)
         page.open(path)

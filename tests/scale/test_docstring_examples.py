@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import doctest
-import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fiveshot import scale
-from fiveshot.scale._pipeline import VectorPipeline
-from fiveshot.scale._shards import Shard
 
 MARK = "# doctest: +SKIP"
 
@@ -50,26 +46,6 @@ def test_only_what_the_cluster_says_is_overlooked() -> None:
     assert checker.check_output("3\n", "\x1b[33m(raylet)\x1b[0m WARNING: many workers\n3\n", 0)
     assert checker.check_output("", "\x1b[33m(raylet)\x1b[0m WARNING: many workers\n\n", 0)
     assert not checker.check_output("", "WARNING: many workers\n", 0)
-
-
-@pytest.fixture(scope="module")
-def passed() -> dict[Any, Any]:
-    """The vectors of images that have passed through the backbone on the cluster."""
-    return {}
-
-
-@pytest.fixture(autouse=True)
-def _examples_share_vectors(passed: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several examples are about the same images: these pass through the backbone once."""
-    compute = VectorPipeline.vectors
-
-    def vectors(pipeline: VectorPipeline, shards: Sequence[Shard]) -> Any:
-        key = (pipeline.facts.key, pickle.dumps([shard.reader for shard in shards]))
-        if key not in passed:
-            passed[key] = compute(pipeline, shards).materialize()
-        return passed[key]
-
-    monkeypatch.setattr(VectorPipeline, "vectors", vectors)
 
 
 @pytest.mark.parametrize("example", DISTINCT, ids=lambda example: example.name)

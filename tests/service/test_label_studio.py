@@ -229,6 +229,27 @@ def test_an_odd_context_has_an_empty_prediction(fresh_path: Path, studio: Any, c
         assert predicted(service, BOXES, task("red", 50), context=context)[0]["result"] == []
 
 
+OTHER_SHAPES = (
+    {"points": [[1, 1], [2, 2], [3, 1]], "closed": True, "polygonlabels": ["red"]},
+    {"format": "rle", "rle": [0, 1], "brushlabels": ["red"]},
+    {"x": 1, "y": 1, "radiusX": 3, "radiusY": 3, "rotation": 0, "ellipselabels": ["red"]},
+    {"x": 1, "y": 1, "width": 0.3, "keypointlabels": ["red"]},
+    {"choices": ["red"]},
+)
+
+
+def test_rectangles_beside_other_shapes_are_labeled_and_learned(fresh_path: Path, studio: Any) -> None:
+    drawn = [{"from_name": "where", "value": one} for one in (*OTHER_SHAPES, PLACE)]
+    with backend(fresh_path, studio.url) as service:
+        service.learn("red")
+        (found,) = predicted(service, BOXES, task("red", 50), context={"result": drawn})
+        assert [one["value"] for one in found["result"]] == [{**PLACE, "rectanglelabels": ["red"]}]
+        drawn[-1]["value"] = {**PLACE, "rectanglelabels": ["blue"]}
+        done = {**task("blue", 1), "annotations": [{"result": drawn}]}
+        service.client.post("/train", json={"annotations": [done], "label_config": BOXES})
+        until(lambda: counts(service) == {"red": 3, "blue": 1})
+
+
 def test_a_number_that_is_not_one_has_an_empty_prediction(fresh_path: Path, studio: Any) -> None:
     said = (
         b'{"tasks": [{"data": {"image": "/data/upload/red-1.jpg"}}], "label_config": %s, "params": {"context": '

@@ -91,7 +91,7 @@ def watching(recognizer: Recognizer, source: Source, how: Watching = Watching())
         yield watched
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive()
     assert watched.errors == []
 
@@ -122,7 +122,7 @@ class Broker:
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
     def _answers(self) -> bool:
@@ -159,7 +159,7 @@ def subscriber(port: int, login: tuple[str, str] | None = None) -> Iterator[list
     client.connect("127.0.0.1", port)
     client.loop_start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield messages
     finally:
         client.disconnect()

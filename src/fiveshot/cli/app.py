@@ -6,6 +6,7 @@ Each command is imported only when it is called or shown, so that the others cos
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from copy import copy
 from difflib import get_close_matches
 from importlib import import_module
@@ -212,8 +213,10 @@ def main() -> None:
         echo_error(error)
         sys.exit(1)
     except USAGE_ERROR as error:
-        error.message = printable(error.message or "")  # type: ignore[attr-defined]  # file names may hold control codes
-        error.show()  # type: ignore[attr-defined]
+        lines = (error.message or "").split("\n")  # type: ignore[attr-defined]
+        error.message = "\n".join(map(printable, lines))  # type: ignore[attr-defined]  # names may hold control codes
+        with suppress(OSError):  # a full disk behind standard error
+            error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)  # type: ignore[attr-defined]
     except Stopped as stopped:  # the command says what was kept
         _stopped(str(stopped))

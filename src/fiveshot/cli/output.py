@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar
 
 import typer
 
@@ -39,6 +39,7 @@ TEXT_FORMATS = ("markdown", "latex", "csv")
 FORMATS = ("terminal", "json", *TEXT_FORMATS)
 ERASE = "\r\x1b[2K"  # go to the beginning of the line, and empty it
 INCOMPLETE = 3  # exit status if some photos have no answer
+LISTING = ("bad_photos", "bad_images")  # codes of errors that list photos, one in a line
 MOST_LISTED = 1000  # left-out photos to list
 CANNOT_ENCODE_ALL = ("strict", "surrogateescape")  # error handlers that fail on characters outside the encoding
 PIPE_WIDTH = 200  # columns of a table in a pipe
@@ -66,13 +67,18 @@ def prepare_streams() -> None:
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
             os.set_inheritable(opened, True)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    streams: tuple[tuple[str, Literal["r", "w"]], ...] = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+    for name, mode in streams:
         stream = getattr(sys, name)
         if stream is None:
-            nowhere = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
-            setattr(sys, name, nowhere)
+            setattr(sys, name, nowhere(mode))
         elif mode == "w" and isinstance(stream, io.TextIOWrapper) and stream.errors in CANNOT_ENCODE_ALL:
             stream.reconfigure(errors="backslashreplace")
+
+
+def nowhere(mode: Literal["r", "w"]) -> TextIO:
+    """Open the null device in place of a standard stream."""
+    return Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")
 
 
 def is_missing(stream: IO[str]) -> bool:
@@ -81,9 +87,14 @@ def is_missing(stream: IO[str]) -> bool:
 
 
 def echo(text: object, *, err: bool = False) -> None:
-    """Print a line on standard output, or on standard error."""
+    """Print one line on standard output, or on standard error. A note that cannot be written stops no work."""
     erase_line()
-    typer.echo(printable(str(text)), err=err)
+    try:
+        typer.echo(printable(str(text)), err=err)
+    except OSError:
+        if not err:
+            raise
+        sys.stderr = nowhere("w")  # as if the command had been started without it
 
 
 def show_line(text: str) -> None:
@@ -114,19 +125,18 @@ def echo_json(value: object) -> None:
 
 def echo_error(error: FiveshotError) -> None:
     """Print an error and its hint on standard error."""
-    echo(f"error: {error}", err=True)
+    lines = f"error: {error}".split("\n") if error.code in LISTING else [f"error: {error}"]
+    for line in lines:
+        echo(line, err=True)
 
 
 def printable(text: str) -> str:
-    """Return text that is safe for a terminal: control codes and odd bytes become escapes.
+    """Return text as one line that is safe for a terminal: line ends, control codes and odd bytes become escapes.
 
-    >>> printable("a\\x1b[31m\\udcff.jpg")
-    'a\\\\x1b[31m\\\\udcff.jpg'
+    >>> printable("a\\x1b[31m\\n\\udcff.jpg")
+    'a\\\\x1b[31m\\\\n\\\\udcff.jpg'
     """
-    return "".join(
-        character if character.isprintable() or character in "\n " else ascii(character)[1:-1]
-        for character in text
-    )
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -266,7 +276,8 @@ def print_table(table: Table, output: str) -> None:
         Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(reports.as_rich(_readable(table)))
     else:
         written = {"markdown": reports.as_markdown, "latex": reports.as_latex, "csv": reports.as_csv}
-        echo(written[output](table))
+        for line in written[output](table).split("\n"):
+            echo(line)
 
 
 def _readable(table: Table) -> Table:

@@ -459,6 +459,8 @@ def unknown_class(label: Label, known: Labels) -> InputError:
 
 
 def _unlisted(label: Label, known: Labels) -> InputError:
+    if not len(known):
+        return InputError(f"no class {label!r}; no class is known yet")
     shown = ", ".join(repr(value) for value in known[:10].tolist())
     more = f", ... ({len(known)} in all)" if len(known) > 10 else ""
     return InputError(f"no class {label!r}; known classes are {shown}{more}")

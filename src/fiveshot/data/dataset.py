@@ -234,5 +234,5 @@ def bad_image_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
     >>> bad_image_lines([BadImage(f"cat/{number}.jpg", "the file is empty") for number in range(3)], shown=1)
     ['  cat/0.jpg: the file is empty', '  and 2 more']
     """
-    lines = [f"  {image.name}: {image.reason}" for image in bad[:shown]]
+    lines = [f"  {image.name}: {image.reason}".replace("\n", "\\n") for image in bad[:shown]]
     return [*lines, f"  and {len(bad) - shown:,} more"] if len(bad) > shown else lines

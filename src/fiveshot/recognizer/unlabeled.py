@@ -26,7 +26,7 @@ from fiveshot.recognizer.photos.embedding import records_or_bad
 from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import sort_rows
-from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, storable, stored_numbers
 from fiveshot.values import LearnReport, Since, Sorting
 from fiveshot.work import Progress, one_thread
 
@@ -83,8 +83,12 @@ class KeptVectors:
 
     def since(self, folder: str, photos: Mapping[str, str]) -> Since | None:
         """Return the changes in a folder since the last time, and remember its present photos."""
+        folder, photos = storable(folder), {storable(name): sha256 for name, sha256 in photos.items()}
         query = "SELECT photo, sha256 FROM folders WHERE folder = ?"
-        before = dict(self._connection.execute(query, (folder,)))
+        try:
+            before = dict(self._connection.execute(query, (folder,)))
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
         rows = [(folder, name, sha256) for name, sha256 in photos.items()]
         self._write(
             [("DELETE FROM folders WHERE folder = ?", [(folder,)]), ("INSERT INTO folders VALUES (?, ?, ?)", rows)]

@@ -33,6 +33,7 @@ PAGE = 100  # tasks in one request
 MOST_PAGES = 10_000  # of a project
 SECONDS = 30.0  # for a photo
 REDIRECTS = 3  # redirects followed for one photo
+PLACE = ("x", "y", "width", "height")  # of a rectangle
 FARTHEST = 1000  # percent; a rectangle that begins or ends farther outside is refused
 TRIES = 60  # tries to learn an annotation while the service is busy, one second apart
 LEARNED_FROM = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED")
@@ -422,18 +423,18 @@ def _annotated(control: Control, task: object, most: int) -> dict[str, tuple[Box
 
 
 def _regions(context: object) -> list[Mapping[str, Any] | None]:
-    """Return the rectangles that the user has drawn and that need labels."""
+    """Return the rectangles that the user has drawn and that need labels; pass over polygons and other shapes."""
     results = context.get("result") if isinstance(context, Mapping) else None
     values = [one.get("value") for one in results if isinstance(one, Mapping)] if isinstance(results, list) else []
-    keep = ("x", "y", "width", "height", "rotation")
-    return [{key: one[key] for key in keep if key in one} for one in values if isinstance(one, Mapping)]
+    drawn = [one for one in values if isinstance(one, Mapping) and all(key in one for key in PLACE)]
+    return [{key: one[key] for key in (*PLACE, "rotation") if key in one} for one in drawn]
 
 
 def _box(value: Mapping[str, Any]) -> Box:
     """Return a rectangle; Label Studio gives it in percent."""
     if value.get("rotation"):
         raise InputError("a rectangle is rotated", hint="draw it upright")
-    numbers = [value.get(key) for key in ("x", "y", "width", "height")]
+    numbers = [value.get(key) for key in PLACE]
     shares = [min(1.0, max(0.0, one / 100)) for one in numbers if is_number(one) and abs(one) <= FARTHEST]
     if len(shares) < len(numbers):  # also false for NaN
         raise InputError("a rectangle has no valid position", hint="draw it again")

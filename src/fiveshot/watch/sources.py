@@ -156,10 +156,11 @@ class FolderSource:
                 ignore_permission_denied=True,
             ):
                 yield {path for _, path in changed}
-        except (OSError, RuntimeError) as error:  # no watches left, or not supported
+        except (OSError, RuntimeError, UnicodeEncodeError) as error:  # no watches left, or not supported
             if self._identity() is None:
                 return
-            notices.trouble("changes", f"the system reports no changes ({error}); {self.name} is listed instead")
+            why = "its name is not UTF-8" if isinstance(error, UnicodeEncodeError) else error
+            notices.trouble("changes", f"the system reports no changes ({why}); {self.name} is listed instead")
             while not stop.wait(TICK):
                 yield set()
 

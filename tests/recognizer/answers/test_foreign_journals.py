@@ -197,6 +197,19 @@ def test_a_journal_that_is_no_file_is_refused(photo: Path, into: Path, tmp_path:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+def test_a_journal_with_a_second_name_is_read_and_not_written_to(photo: Path, into: Path, tmp_path: Path) -> None:
+    placed = place(photo, into, "copy")
+    os.link(into / JOURNAL, tmp_path / "elsewhere")
+    before = (tmp_path / "elsewhere").read_bytes()
+    with pytest.raises(StorageError, match="second name") as caught:
+        ClassFolders(into)
+    assert caught.value.code == "bad_journal"
+    placed.write_bytes(b"edited")
+    place_left = [place for place, _ in put_back(into).left]
+    assert place_left == ["owl/a.jpg"]
+    assert (tmp_path / "elsewhere").read_bytes() == before
+
+
 def test_a_link_in_the_place_of_what_is_written_meanwhile_is_not_followed(
     photo: Path, into: Path, tmp_path: Path
 ) -> None:

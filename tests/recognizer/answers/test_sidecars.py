@@ -59,7 +59,7 @@ def told(file: Path) -> dict[str, object]:
     """Return what exiftool says of a sidecar."""
     if EXIFTOOL is None:
         pytest.skip("exiftool is not installed: apt-get install libimage-exiftool-perl")
-    done = subprocess.run([EXIFTOOL, "-json", "-a", file], capture_output=True, check=True, text=True)
+    done = subprocess.run([EXIFTOOL, "-json", "-a", file], capture_output=True, check=True, encoding="utf-8")
     found: dict[str, object] = json.loads(done.stdout)[0]
     assert "Warning" not in found, found
     return found

@@ -108,8 +108,13 @@ def content(model: Recognizer) -> dict[str, object]:
 
 @given(st.data())
 @settings(suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=8)
-def test_forgetting_one_class_is_as_if_it_had_never_been(data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as folder, new_model(Path(folder) / "saw", base=BASE) as saw:
+def test_forgetting_one_class_is_as_if_it_had_never_been(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as folder,
+        new_model(Path(folder) / "saw", base=BASE) as saw,
+    ):
         means = [saw.snapshot.memory.base[name].mean.tobytes() for name in BASE]
         base = [Bird(name, name, {name}, [mean]) for name, mean in zip(BASE, means, strict=True)]
         oracle = Oracle(list(base))

@@ -133,9 +133,17 @@ def _open(path: Path, *, writing: bool = False) -> IO[bytes]:
     if path.is_symlink():
         raise _not_a_journal(path, "a link")
     descriptor = os.open(path, flags, 0o666)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise _not_a_journal(path, "not a file")
+    if writing and found.st_nlink > 1:
+        os.close(descriptor)
+        raise StorageError(
+            f"{path} is a file with a second name elsewhere, so it is not written to",
+            hint="put a copy of it in its place",
+            code="bad_journal",
+        )
     return os.fdopen(descriptor, "r+b" if writing else "rb")
 
 

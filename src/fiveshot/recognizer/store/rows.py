@@ -120,6 +120,15 @@ def file_name(text: str) -> str | None:
     return name if is_image(name) else None
 
 
+def storable(text: str) -> str:
+    """Return text that a database can hold: a path may have bytes that are not characters.
+
+    >>> storable("a\\udcff.jpg")
+    'a\\\\udcff.jpg'
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def kept_photos(photos: Iterable[PhotoRecord], options: Options) -> tuple[PhotoRecord, ...]:
     """Return photos as they are stored: with their file names, without the pictures that the model leaves out."""
     return tuple(

@@ -267,7 +267,7 @@ def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
     modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
     for mode in modes:
         connection = sqlite3.connect(
-            f"file:{quote(str(path.resolve()))}?{mode}",
+            f"file:{quote(os.fsencode(path.resolve()))}?{mode}",
             uri=True,
             timeout=timeout,
             isolation_level=None,
@@ -279,6 +279,9 @@ def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
         connection.look = look if "immutable" in mode else None
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except UnicodeDecodeError as error:  # a damaged schema, in the text of SQLite's own error
+            connection.close()
+            raise sqlite3.DatabaseError("its schema is damaged") from error
         except sqlite3.OperationalError as error:
             connection.close()
             unwritable = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)

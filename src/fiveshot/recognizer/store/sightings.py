@@ -19,7 +19,15 @@ from dataclasses import fields, replace
 from typing import Any
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.store.rows import CHECK, Floats, PhotoRecord, number_bytes, photo_digest, stored_numbers
+from fiveshot.recognizer.store.rows import (
+    CHECK,
+    Floats,
+    PhotoRecord,
+    number_bytes,
+    photo_digest,
+    storable,
+    stored_numbers,
+)
 from fiveshot.values import Candidate, Prediction, SightingInfo, SightingLimits, from_json, to_json
 
 DAY = 86_400.0  # seconds
@@ -57,7 +65,7 @@ def insert_sighting(
             now if last is None else max(now, last),
             len(photo.thumbnail) + len(photo.original) + len(feature),
             seen,
-            _plain(source),
+            storable(source),
             region,
             _prediction_text(prediction),
             photo.sha256,
@@ -226,11 +234,6 @@ def check_sightings(connection: sqlite3.Connection, width: int) -> Iterator[str]
                 raise StorageError("it is damaged (its checksum differs)")
         except (StorageError, InputError) as error:
             yield f"sighting {sighting_id(number)}: {error.message}"
-
-
-def _plain(text: str) -> str:
-    """Return text that a database can hold: a path may have bytes that are not characters."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _prediction_text(prediction: Prediction) -> str:
