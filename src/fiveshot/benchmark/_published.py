@@ -163,7 +163,7 @@ def shipped_figures() -> tuple[str, ...]:
     --------
     >>> from fiveshot.benchmark import shipped_figures
     >>> shipped_figures()
-    ('privilege-cifar100', 'privilege-cub200')
+    ('asp-cifar100', 'asp-cub200', 'privilege-cifar100', 'privilege-cub200', 'sec-prompt-cub200')
     """
     return tuple(sorted(file.stem for file in SHIPPED.glob("*.json")))
 
