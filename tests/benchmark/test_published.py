@@ -51,6 +51,10 @@ def test_the_same_setting_has_no_difference(differences) -> None:
     ("changes", "said"),
     [
         ({"dataset": "cars"}, "dataset: cars there, cub200 here"),
+        (
+            {"dataset": "cifar100", "base_classes": 60, "increment": 5, "shots": 1},
+            "dataset: cifar100 there, cub200 here",
+        ),
         ({"class_order": 1993}, "class order: other classes in the base session"),
         ({"increment": 20}, "sessions: 100 + 5 x 20 classes there, 100 + 10 x 10 here"),
         ({"shots": 1}, "shots of a new class: 1 there, 5 here"),

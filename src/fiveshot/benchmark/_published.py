@@ -86,9 +86,9 @@ class PublishedFigures:
         """
         protocol = Protocol(**record.config["protocol"])
         said = self.setting
-        found = []
         if self.dataset != protocol.dataset:
-            found.append(f"dataset: {self.dataset} there, {protocol.dataset} here")
+            return (f"dataset: {self.dataset} there, {protocol.dataset} here",)
+        found = []
         for name, what in (("class_order", "class order"), ("base_classes", "sessions"), ("images", "split")):
             if name not in said:
                 found.append(f"{what}: not said there ({name})")

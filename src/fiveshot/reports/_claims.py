@@ -111,7 +111,7 @@ def claims_table(claims: Sequence[Claim], measured: Sequence[Measured], draws: i
     if draws > 1:
         over = f"{draws} draws of the shots and the test images together (hierarchical bootstrap)"
     notes = (
-        f"{held} of {len(tested)} hold, {against} do not, {len(tested) - held - against} not decided.",
+        f"Hold: {held} of {len(tested)}. Do not hold: {against}. Not decided: {len(tested) - held - against}.",
         "Differences are in mean A_HM, in points; the paper's are over the sessions that it prints.",
         f"95 % intervals over {over}; those of τ over draws, those of correlations over resampled classes.",
         "Of 20 such intervals, about one misses the truth.",
