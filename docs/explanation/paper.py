@@ -134,7 +134,10 @@ def ranpac(base, new, X, W, lam):
 
 
 def best_lambda(train, held_out, W, lambdas=tuple(10.0**k for k in range(-1, 9))):
-    """Return the λ with which a part of the base session predicts the classes of the other part best."""
+    """Return the λ with which a part of the base session predicts the classes of the other part best.
+
+    The text does not list the candidates; the published code has 10¹ to 10⁸.
+    """
     wanted = np.eye(len(train)).repeat([len(held_out[c]) for c in train], axis=0)
     H = np.concatenate([random_features(held_out[c], W) for c in train])
     return min(lambdas, key=lambda lam: ((wanted - H @ ridge_weights(train, W, lam).T) ** 2).mean())
@@ -144,7 +147,8 @@ def best_lambda(train, held_out, W, lambdas=tuple(10.0**k for k in range(-1, 9))
 # ## C-RanPAC: equations (8) and (9)
 #
 # G and c of a class with five samples are poor. So its Gaussian is calibrated, with a beta of 0.5, and 800 samples of it take
-# the place of the five. Base classes keep their own samples.
+# the place of the five. Base classes keep their own samples: so the paper's method and its code; where the text gives the 800,
+# it says "each class".
 
 
 # %%

@@ -9,7 +9,7 @@ import pytest
 
 from fiveshot.benchmark import OverallFigures, RunRecord, get_protocol, read_published, run, shipped_figures
 from fiveshot.errors import InputError
-from fiveshot.features import embedded_features
+from fiveshot.features import FeatureSet, Provenance, embedded_features
 
 # Counted in the official session lists: 3,000 and 2,864 images of the base classes, then 50 and these.
 TESTS = (279, 287, 298, 300, 298, 288, 297, 295, 288, 300)
@@ -51,6 +51,10 @@ def test_the_same_setting_has_no_difference(differences) -> None:
     ("changes", "said"),
     [
         ({"dataset": "cars"}, "dataset: cars there, cub200 here"),
+        (
+            {"dataset": "cifar100", "base_classes": 60, "increment": 5, "shots": 1},
+            "dataset: cifar100 there, cub200 here",
+        ),
         ({"class_order": 1993}, "class order: other classes in the base session"),
         ({"increment": 20}, "sessions: 100 + 5 x 20 classes there, 100 + 10 x 10 here"),
         ({"shots": 1}, "shots of a new class: 1 there, 5 here"),
@@ -118,13 +122,40 @@ def test_figures_without_sessions_are_base_last_and_average(differences, known: 
         differences(methods={"Theirs": known})
 
 
+NOT_FOUND = {"asp-cub200": {"images"}, "sec-prompt-cub200": {"images", "shot_draw"}}
+
+
 @pytest.mark.parametrize("name", shipped_figures())
 def test_shipped_figures_say_where_they_were_read_and_how_they_were_measured(name: str) -> None:
     published = read_published(name)
     assert "https://" in published.origin
-    assert set(published.setting) == {"class_order", "base_classes", "increment", "shots", "shot_draw", "images"}
+    assert "not read from the paper" in published.origin or "measured anew" in published.origin
+    needed = {"class_order", "base_classes", "increment", "shots", "shot_draw", "images"}
+    assert set(published.setting) == needed - NOT_FOUND.get(name, set())
     for known in published.overall.values():
         assert known.last < known.average < known.base
+    assert all(len(values) == 11 and values[0] > values[-1] for values in published.accuracy.values())
+
+
+def test_figures_of_unknown_splits_fit_no_protocol(record: RunRecord) -> None:
+    drawn = run(get_protocol("cub200/cec").replace(shot_draw="random"), embedded_features("cub200"), "ncm")
+    assert read_published("asp-cub200").differences(drawn) == ("split: not said there (images)",)
+    assert "split: not said there (images)" in read_published("sec-prompt-cub200").differences(record)
+
+
+def test_figures_of_drawn_shots_fit_the_whole_of_cifar100() -> None:
+    """Labels alone decide, so one number stands for an image."""
+    train, test = np.repeat(np.arange(100), 500), np.repeat(np.arange(100), 100)
+    names = tuple(f"class {label}" for label in range(100))
+    pixels = [labels[:, None].astype(np.float32) for labels in (train, test)]
+    cifar = FeatureSet(pixels[0], train, pixels[1], test, names, Provenance.unknown("cifar100"))
+    drawn = run(get_protocol("cifar100/cec").replace(shot_draw="random"), cifar, "ncm")
+    assert read_published("asp-cifar100").differences(drawn) == ()
+    part = run(get_protocol("cifar100/small"), cifar, "ncm")
+    assert [line.split(":")[0] for line in read_published("asp-cifar100").differences(part)] == [
+        "sessions",
+        "split",
+    ]
 
 
 def test_shipped_figures_fit_the_protocol_of_the_official_lists_and_no_other(record: RunRecord) -> None:

@@ -60,6 +60,17 @@ def test_images_become_a_feature_file(fiveshot, photos: Path, tiny_file: Path, t
     assert (tmp_path / "again.safetensors").read_bytes() == out.read_bytes()
 
 
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+def test_another_form_is_refused_before_any_work(
+    form: str, fiveshot, photos: Path, tiny_file: Path, tmp_path: Path
+) -> None:
+    command = ["extract", "--images", photos, "--backbone", TINY, "--weights", tiny_file, "--device", "cpu"]
+    status, printed, said = fiveshot(*command, "--out", tmp_path / f"pets.{form}")
+    assert (status, printed) == (1, "")
+    assert f"then: fiveshot data convert pets.safetensors pets.{form}" in said
+    assert not (tmp_path / f"pets.{form}").exists()
+
+
 def test_every_option_arrives(fiveshot, photos: Path, tiny_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "pets.safetensors"
     options: dict[str, object] = {

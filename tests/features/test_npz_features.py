@@ -116,7 +116,8 @@ def test_pickled_objects_are_never_loaded(tmp_path):
 def test_format_is_told_by_content_not_by_name(tmp_path):
     write(tmp_path / "f.npz").rename(tmp_path / "really.safetensors")
     from_npz = load_features(tmp_path / "really.safetensors")
-    from_npz.save(tmp_path / "really.npz")
+    from_npz.save(tmp_path / "ours.safetensors")
+    (tmp_path / "ours.safetensors").rename(tmp_path / "really.npz")
     from_ours = load_features(tmp_path / "really.npz")
     np.testing.assert_array_equal(from_ours.train_x, X)
     assert from_npz.provenance.backbone == "unknown"
@@ -213,6 +214,10 @@ def test_samples_without_a_split_get_one(tmp_path):
     [
         ({"X": X, "y": Y[:5]}, r"X of shape \(6, 3\) does not fit y of shape \(5,\)"),
         ({"X": X, "y": np.array([0, 0, 1, 1, 1, 2])}, "one sample of 2, so none can be held out"),
+        (
+            {"X": np.where(np.arange(18).reshape(6, 3) == 14, np.nan, X), "y": Y},
+            "X holds NaN or infinity, first in row 4",
+        ),
         ({"X": X}, "has no train_x, .* or X and y alone"),
         ({"X": X, "y": Y, "train_x": X}, "has no train_y, test_x, test_y"),
     ],

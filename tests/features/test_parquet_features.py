@@ -51,6 +51,13 @@ def test_what_is_written_is_read(tmp_path: Path, form: str) -> None:
     assert (again.train_names, again.test_names) == (BIRDS.train_names, BIRDS.test_names)
 
 
+@pytest.mark.parametrize("form", ["npz", "Parquet"])
+def test_safetensors_never_get_the_name_of_another_form(tmp_path: Path, form: str) -> None:
+    with pytest.raises(InputError, match=rf"then: fiveshot data convert birds.safetensors birds.{form}$"):
+        BIRDS.save(tmp_path / f"birds.{form}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_another_program_reads_what_was_written(tmp_path: Path) -> None:
     save_features(BIRDS, tmp_path / "birds.parquet")
     table = parquet.read_table(tmp_path / "birds.parquet")
@@ -93,6 +100,10 @@ def test_labels_may_be_texts(tmp_path: Path) -> None:
         ({"one": X.tolist(), "two": X.tolist(), "label": Y}, "2 such columns: one, two"),
         ({"embedding": [[1.0], [1.0, 2.0]], "label": [0, 0]}, "different lengths: 1 to 2"),
         ({"embedding": [[1.0], None], "label": [0, 0]}, "some rows have no vector"),
+        (
+            {"embedding": [[1.0], [2.0], [np.nan]], "label": [0, 0, 0]},
+            "embedding holds NaN or infinity, first in row 2",
+        ),
     ],
 )
 def test_what_is_missing_is_said(tmp_path: Path, columns: dict, words: str) -> None:

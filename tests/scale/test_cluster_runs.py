@@ -265,6 +265,10 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
         ({"--workers": "0"}, "workers is 0; choose 1 or more"),
         ({"--device": "cuda"}, "the cluster has no GPU; leave --device out, or choose cpu"),
         ({"--out": "no/such/folder/x"}, "cannot write no/such/folder/x: the folder no/such/folder does not exist"),
+        (
+            {"--out": "x.npz"},
+            "x.npz would be written as safetensors; write x.safetensors, then: fiveshot data convert",
+        ),
         ({"--weights": "none.safetensors"}, "no such file: none.safetensors"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",

@@ -86,9 +86,9 @@ class PublishedFigures:
         """
         protocol = Protocol(**record.config["protocol"])
         said = self.setting
-        found = []
         if self.dataset != protocol.dataset:
-            found.append(f"dataset: {self.dataset} there, {protocol.dataset} here")
+            return (f"dataset: {self.dataset} there, {protocol.dataset} here",)
+        found = []
         for name, what in (("class_order", "class order"), ("base_classes", "sessions"), ("images", "split")):
             if name not in said:
                 found.append(f"{what}: not said there ({name})")
@@ -163,7 +163,7 @@ def shipped_figures() -> tuple[str, ...]:
     --------
     >>> from fiveshot.benchmark import shipped_figures
     >>> shipped_figures()
-    ('privilege-cifar100', 'privilege-cub200')
+    ('asp-cifar100', 'asp-cub200', 'privilege-cifar100', 'privilege-cub200', 'sec-prompt-cub200')
     """
     return tuple(sorted(file.stem for file in SHIPPED.glob("*.json")))
 

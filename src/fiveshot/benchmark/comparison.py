@@ -131,7 +131,7 @@ def _resampled(
     images = np.stack([one.resampled[key] - other.resampled[key] for one, other in pairs])  # (draws, resamples)
     if len(pairs) == 1:
         return resampled_difference(float(values[0]), images[0], len(pairs[0][0].y_true))
-    return hierarchical_difference(values, images, rng=np.random.default_rng(0))
+    return hierarchical_difference(values, images)
 
 
 def _require_same_setting(first: RunRecord, second: RunRecord) -> None:

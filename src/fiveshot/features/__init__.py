@@ -19,6 +19,7 @@ from fiveshot.features.feature_set import (
     save_features,
 )
 from fiveshot.features.feature_set import readout_in_words as readout_in_words
+from fiveshot.features.feature_set import refuse_other_forms as refuse_other_forms
 
 if TYPE_CHECKING:
     from fiveshot.features._extraction import (

@@ -18,7 +18,7 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.data import BadImage, ImageDataset, Photo, bad_images_error
 from fiveshot.errors import StorageError
-from fiveshot.features.feature_set import FEATURE_ARRAYS, FeatureSet
+from fiveshot.features.feature_set import FEATURE_ARRAYS, FeatureSet, refuse_other_forms
 from fiveshot.features.job import (
     CacheKey,
     ExtractionJob,
@@ -408,6 +408,7 @@ def _content(job: ExtractionJob, readers: int) -> str:
 
 def _checked_target(path: Path) -> Path:
     """Refuse a file that cannot be written, before any work is done."""
+    refuse_other_forms(path)
     if require_writable(path).exists():
         try:
             FeatureSet.load(path)

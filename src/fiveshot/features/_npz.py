@@ -140,6 +140,7 @@ def _split(fields: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     x, y = fields["X"], fields["y"]
     if y.ndim != 1 or x.shape[:1] != y.shape:
         raise InputError(f"X of shape {x.shape} does not fit y of shape {y.shape}")
+    require_finite("X", x)
     train, test = split_whole(y)
     parts = {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
     return parts | {name: fields[name] for name in ("class_names",) if name in fields}
@@ -154,6 +155,12 @@ def split_whole(y: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             hint="give two or more of each class, or a training and a test part",
         )
     return stratified_split(y, held_out=HELD_OUT, seed=0)
+
+
+def require_finite(name: str, x: NDArray[Any]) -> None:
+    """Refuse NaN and infinity before the rows are split, so that the message names the row of the file."""
+    if x.dtype.kind == "f" and x.ndim == 2 and not (finite := np.isfinite(x).all(axis=1)).all():
+        raise InputError(f"{name} holds NaN or infinity, first in row {int(finite.argmin())}")
 
 
 def save_npz(features: FeatureSet, path: FilePath) -> None:

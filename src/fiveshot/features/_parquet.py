@@ -12,7 +12,7 @@ import numpy as np
 from fiveshot.data import HUGGING_FACE_KEY, read_parquet
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.features._npz import OWN_SPLIT, split_whole, vectors
+from fiveshot.features._npz import OWN_SPLIT, require_finite, split_whole, vectors
 from fiveshot.features.feature_set import FeatureSet, Provenance
 from fiveshot.storage import FRESH_COPY, FilePath, atomic_path
 
@@ -73,6 +73,7 @@ def load_parquet(path: FilePath) -> FeatureSet:
         provenance = _provenance(path, rows.table.schema)
         train, test = np.flatnonzero(~rows.is_test), np.flatnonzero(rows.is_test)
         if not len(test):
+            require_finite("embedding", x)
             train, test = split_whole(rows.labels)
             provenance = replace(provenance, note="; ".join(filter(None, (provenance.note, OWN_SPLIT))))
         y, names = rows.labels, _names(rows.table)

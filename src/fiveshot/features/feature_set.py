@@ -269,6 +269,7 @@ class FeatureSet:
         ``compact`` writes one byte for each number, in steps of a 255th of its column's range. This halves the
         file and changes the accuracy of heads by less than 0.2 points.
         """
+        refuse_other_forms(path)
         arrays = {name: getattr(self, name) for name in FEATURE_ARRAYS}
         write_feature_file(
             path,
@@ -424,6 +425,22 @@ def save_features(features: FeatureSet, path: FilePath) -> None:
         save_parquet(features, path)
     else:
         raise InputError(f"cannot write features to {path}", hint=f"choose a name that ends in {', '.join(FORMS)}")
+
+
+def refuse_other_forms(path: FilePath) -> None:
+    """Refuse a name of another form for a file that is written as safetensors.
+
+    >>> refuse_other_forms("birds.npz")
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: birds.npz would be written as safetensors; write ...
+    """
+    file = Path(path)
+    if file.suffix.lower() in FORMS[1:]:
+        own = file.with_suffix(FORMS[0]).name
+        raise InputError(
+            f"{path} would be written as safetensors",
+            hint=f"write {own}, then: fiveshot data convert {own} {file.name}",
+        )
 
 
 def write_feature_file(

@@ -41,13 +41,14 @@ class Claim:
     paper: float | None
     below: bool = False
     percent: bool = True
+    detectable: float | None = None
 
     @classmethod
     def of(
         cls, name: str, setting: str, found: PairedDifference, paper: float | None, *, below: bool = False
     ) -> Claim:
         """Return a claim about a difference of two heads."""
-        return cls(name, setting, found.mean, found.low, found.high, paper, below)
+        return cls(name, setting, found.mean, found.low, found.high, paper, below, detectable=found.detectable)
 
     @classmethod
     def untested(cls, name: str, setting: str) -> Claim:
@@ -110,14 +111,29 @@ def claims_table(claims: Sequence[Claim], measured: Sequence[Measured], draws: i
     if draws > 1:
         over = f"{draws} draws of the shots and the test images together (hierarchical bootstrap)"
     notes = (
-        f"{held} of {len(tested)} hold, {against} do not, {len(tested) - held - against} not decided.",
+        f"Hold: {held} of {len(tested)}. Do not hold: {against}. Not decided: {len(tested) - held - against}.",
         "Differences are in mean A_HM, in points; the paper's are over the sessions that it prints.",
         f"95 % intervals over {over}; those of τ over draws, those of correlations over resampled classes.",
         "Of 20 such intervals, about one misses the truth.",
         "A claim holds where its interval lies on the claimed side of zero.",
+        *_power_note([claim.detectable for claim in claims if claim.detectable is not None], draws),
         *version_notes([summary for one in measured for summary in one.summaries]),
     )
     return Table("What the paper claims, on these features", columns, tuple(rows), notes)
+
+
+def _power_note(detectable: Sequence[float], draws: int) -> Iterator[str]:
+    """Yield which differences the draws can show.
+
+    >>> list(_power_note([0.004, 0.0125], 5))
+    ['These 5 draws can show differences of 0.4 to 1.2 points, depending on the pair (found ...']
+    """
+    if detectable:
+        least, most = (f"{100 * value:.1f}" for value in (min(detectable), max(detectable)))
+        yield (
+            f"These {draws} draws can show differences of {least} to {most} points, depending on the pair (found "
+            "with a probability of 80 %)."
+        )
 
 
 def _claims_of(measured: Measured) -> Iterator[Claim]:

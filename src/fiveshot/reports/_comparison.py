@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from fiveshot.benchmark import (
     LOWER_IS_BETTER,
     MEASURES,
@@ -426,7 +424,7 @@ def _interval(variant: Variant, name: str) -> str | None:
     if len(known) == 1:
         low, high = resampled_interval(resampled[0])
     else:
-        low, high = hierarchical_interval(known, resampled, rng=np.random.default_rng(0))
+        low, high = hierarchical_interval(known, resampled)
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 

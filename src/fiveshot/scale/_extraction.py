@@ -16,7 +16,7 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import StorageError, counted
-from fiveshot.features import FeatureSet, Part, join_parts, part_key, work_folder
+from fiveshot.features import FeatureSet, Part, join_parts, part_key, refuse_other_forms, work_folder
 from fiveshot.scale._catalog import Catalog
 from fiveshot.scale._pipeline import (
     COUNT_ROW,
@@ -232,6 +232,7 @@ def extract_file(
     >>> features  # doctest: +SKIP
     FeatureSet('grays': 4 training and 0 test vectors of 320 float16, 2 classes)
     """
+    refuse_other_forms(out)
     target = require_writable(out)
     with work_folder(target.parent / f".{target.name}.{catalog.digest[:16]}.shards") as folder:
         done = extract_shards(catalog, folder, spec=spec, settings=settings, progress=progress)
