@@ -226,6 +226,9 @@ def test_a_folder_of_another_program_is_described(tiny_file, tmp_path):
     assert (found.reads, found.bytes) == ("features", (tmp_path / "model.onnx").stat().st_size)
     assert found.preprocessing.size == 160
     assert describe_file(tmp_path / "model.onnx") == found
+    graph.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "width"
+    onnx.save(graph, tmp_path / "model.onnx")
+    assert describe_file(tmp_path).width == 64
     with pytest.raises(StorageError, match="exists"):
         export_backbone(BackboneSpec(TINY, weights=tiny_file), tmp_path / "model.onnx")
 

@@ -373,8 +373,8 @@ def _about(backbone: Backbone) -> dict[str, Any]:
 
 
 def _described_graph(place: Path) -> BackboneFile:
-    """Return what an ONNX file, or a folder with one, says; the graph is checked, and not run."""
-    from fiveshot.backbones.bundles.bundle import load_bundle
+    """Return what an ONNX file, or a folder with one, says; a graph that does not say its width is run once."""
+    from fiveshot.backbones.bundles.bundle import BundleNetwork, load_bundle
 
     found = load_bundle(BackboneSpec(str(place.absolute())))
     graph = BackboneFile(
@@ -382,7 +382,7 @@ def _described_graph(place: Path) -> BackboneFile:
         found.name,
         sum(path.stat().st_size for path in (found.graph, *found.beside.values())),
         found.sha256,
-        width=found.reading.width,
+        width=BundleNetwork(found, found.preprocessing).width,
         preprocessing=found.preprocessing,
         license=found.license,
         reads=str(found.reading),
