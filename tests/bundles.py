@@ -58,6 +58,14 @@ def _networks() -> dict[str, tuple[nn.Module, tuple[str, ...]]]:
             t.SiglipVisionModel(t.SiglipVisionConfig(**_SMALL, image_size=224, patch_size=16)),
             ("last_hidden_state", "pooler_output"),
         ),
+        "dinov3": (
+            t.DINOv3ViTModel(t.DINOv3ViTConfig(**_SMALL, patch_size=16, num_register_tokens=4)),
+            ("last_hidden_state", "pooler_output"),
+        ),
+        "swin": (
+            t.SwinModel(t.SwinConfig(embed_dim=8, depths=[1, 1, 1, 1], num_heads=[1, 2, 2, 4], window_size=7)),
+            ("last_hidden_state", "pooler_output"),
+        ),
         "convnext": (
             t.ConvNextModel(t.ConvNextConfig(hidden_sizes=[8, 16, 24, WIDTH], depths=[1, 1, 2, 1])),
             ("last_hidden_state", "pooler_output"),
@@ -93,11 +101,11 @@ def export(model: nn.Module, outputs: tuple[str, ...], file: Path, *, size: int 
 
 
 def make_bundles(top: Path, *names: str) -> dict[str, Made]:
-    """Write bundles of five architectures, or of those that are named, laid out as repositories of the hub are."""
+    """Write bundles of all architectures, or of those that are named, laid out as repositories of the hub are."""
     made = {}
     torch.manual_seed(0)
     for name, (model, outputs) in _networks().items():
-        if name not in (names or PROCESSORS):
+        if names and name not in names:
             continue
         with torch.no_grad():
             for parameter in model.parameters():  # the usual start is so small that all photos look alike

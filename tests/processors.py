@@ -35,6 +35,17 @@ PROCESSORS: dict[str, dict[str, Any]] = {
         "rescale_factor": 0.00392156862745098,
         "size": {"height": 224, "width": 224},
     },
+    "dinov3": {
+        **IMAGENET,
+        "crop_size": None, "do_center_crop": None, "do_normalize": True, "do_rescale": True, "do_resize": True,
+        "image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2,
+        "rescale_factor": 0.00392156862745098, "size": {"height": 224, "width": 224},
+    },
+    "swin": {
+        **IMAGENET,
+        "do_normalize": True, "do_rescale": True, "do_resize": True, "image_processor_type": "ViTImageProcessor",
+        "resample": 3, "rescale_factor": 0.00392156862745098, "size": {"height": 224, "width": 224},
+    },
     "convnext": {
         **IMAGENET,
         "crop_pct": 0.875, "do_normalize": True, "do_resize": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ def hub_errors(shown: object, *, lacking: str, hint: str) -> Iterator[None]:
 def _explained(error: Exception, lacking: str, hint: str) -> tuple[str, str, str] | None:
     """Return a message, a hint and a code for an error of the hub's client; None for other errors."""
     errors = import_extra("huggingface_hub.errors", extra="hub")
+    if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, errors.HfHubHTTPError):
+        return _explained(error.__cause__, lacking, hint)  # it only says that the file is not in the cache either
     if isinstance(error, errors.GatedRepoError):
         return "its owner must grant you access", "ask for access on its page", "not_allowed"
     if isinstance(error, errors.RepositoryNotFoundError | errors.RevisionNotFoundError):
@@ -57,13 +60,17 @@ def _explained(error: Exception, lacking: str, hint: str) -> tuple[str, str, str
         return lacking, hint, "not_found"
     if isinstance(error, errors.HfHubHTTPError):
         status = getattr(error.response, "status_code", 0)
+        if status == 404:
+            return "the hub does not know it", "check the name and the revision", "not_found"
         if status in (401, 403):
-            way_out = "log in with a token that may write: hf auth login, or set HF_TOKEN"
+            way_out = "log in with a token that allows it: hf auth login, or set HF_TOKEN"
             return "the hub does not allow it", way_out, "not_allowed"
         return f"the hub answers {status}", "try again later", "hub_failed"
     offline = isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | OSError)
     if offline or type(error).__module__.startswith(("httpx", "requests")):  # depends on the version of the client
         way_out = "check the connection; an address other than huggingface.co is set with HF_ENDPOINT"
         return "the hub cannot be reached", way_out, "no_connection"
+    if isinstance(error, json.JSONDecodeError | KeyError | TypeError):  # such as the login page of a network
+        return "what answers is not the hub", "check the connection, and HF_ENDPOINT if it is set", "hub_failed"
     # The reason for a failed upload is the cause of its error.
     return _explained(error.__cause__, lacking, hint) if isinstance(error.__cause__, Exception) else None

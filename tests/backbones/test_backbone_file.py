@@ -33,7 +33,7 @@ from fiveshot.backbones import (
     save_adapter,
     torch_embedder,
 )
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError
 
 
 @pytest.fixture
@@ -225,6 +225,12 @@ def test_a_folder_of_another_program_is_described(tiny_file, tmp_path):
     assert (found.kind, found.backbone, found.width, found.license) == ("bundle", "vit.onnx", 64, "mit")
     assert (found.reads, found.bytes) == ("features", (tmp_path / "model.onnx").stat().st_size)
     assert found.preprocessing.size == 160
+    assert describe_file(tmp_path / "model.onnx") == found
+    graph.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "width"
+    onnx.save(graph, tmp_path / "model.onnx")
+    assert describe_file(tmp_path).width == 64
+    with pytest.raises(StorageError, match="exists"):
+        export_backbone(BackboneSpec(TINY, weights=tiny_file), tmp_path / "model.onnx")
 
 
 def test_damaged_and_other_files_are_not_described(tiny_file, tmp_path):
@@ -233,7 +239,7 @@ def test_damaged_and_other_files_are_not_described(tiny_file, tmp_path):
         export_backbone(spec, tmp_path / name)
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(StorageError, match=rf"{name} is not .*, or it is truncated.*get a fresh copy"):
+        with pytest.raises(FiveshotError, match=rf"{name} is .* or it is truncated.*get a fresh copy"):
             describe_file(tmp_path / name)
     with pytest.raises(StorageError, match="was written by another program"):
         describe_file(tiny_file)
@@ -241,9 +247,14 @@ def test_damaged_and_other_files_are_not_described(tiny_file, tmp_path):
     bare = onnx.load(tmp_path / "bare.onnx")
     del bare.metadata_props[:]
     onnx.save(bare, tmp_path / "bare.onnx")
-    with pytest.raises(InputError, match="not one that 'fiveshot backbone export' wrote"):
+    with pytest.raises(StorageError, match="has no preprocessor_config"):
         describe_file(tmp_path / "bare.onnx")
     onnx.helper.set_model_props(bare, {"fiveshot.backbone": "x", "fiveshot.preprocessing": "{"})
+    onnx.save(bare, tmp_path / "bare.onnx")
+    with pytest.raises(InputError, match="its preprocessing cannot be read"):
+        describe_file(tmp_path / "bare.onnx")
+    prepared = json.dumps(Preprocessing(size=160, resize=160).to_json())
+    onnx.helper.set_model_props(bare, {"fiveshot.backbone": "x", "fiveshot.preprocessing": prepared})
     onnx.save(bare, tmp_path / "bare.onnx")
     with pytest.raises(StorageError, match="lacks some of the metadata"):
         describe_file(tmp_path / "bare.onnx")

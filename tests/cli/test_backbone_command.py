@@ -94,7 +94,7 @@ def test_exporting_says_what_was_made(run: Run, tiny_file: Path, tmp_path: Path)
         (("export", EMBEDDED, "tiny.safetensors", "--quick"), "unused_option"),
         (("export", EMBEDDED, "taken.onnx"), "exists"),
         (("show", "none.onnx"), "no_file"),
-        (("show", "taken.onnx"), "storage"),
+        (("show", "taken.onnx"), "bad_bundle"),
         (("show", "taken.txt"), "bad_input"),
     ],
 )

@@ -190,6 +190,7 @@ def test_a_device_that_is_none_is_refused_before_anything_runs(
         (("bench", "--root", ".", "--features", "cub200"), "photos and --features exclude each other"),
         (("paper", "table9"), "table9"),
         (("paper", "all", "--root", ".", "--features-dir", "."), "--root and --features-dir exclude each other"),
+        (("paper", "all", "--root", ".", "--backbone", "nets/vit.onnx"), "is an ONNX bundle"),
         (("report", "nowhere"), "no such folder: nowhere"),
         (("data", "fetch", "carz"), "did you mean 'cars'"),
         (("data", "fetch", "cars"), "cars_train"),

@@ -13,6 +13,7 @@ pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
 from bundles import WIDTH, make_bundles
 
 from fiveshot.data.synthetic import draw_samples
+from fiveshot.recognizer import Recognizer
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,19 @@ def test_everyday_commands_run_with_a_bundle_and_without_torch(
         ("extract", *given, "--images", "samples/learn", "--out", "features.safetensors", "--tokens", "cls+mean"),
         ("backbones", "dinov2"),
         ("new", "other", "--backbone", "samples/learn"),
+        ("new", "means", *given, "--tokens", "cls+mean"),
+        ("learn", "means", "samples/learn", "--new-only"),
+        ("tune", *given, "--images", "samples/learn", "--out", "adapter.safetensors"),
+        ("new", "tuned", *given, "--base", "samples/learn", "--tune"),
         cwd=place,
     )
-    assert [one.status for one in ended] == [0, 0, 0, 0, 0, 0, 1], [one.said for one in ended]
-    made, _, predicted, _, extracted, listed, refused = ended
+    assert [one.status for one in ended] == [0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1], [one.said for one in ended]
+    made, _, predicted, _, extracted, listed, refused, _, _, *not_tuned = ended
+    assert all("is an ONNX bundle" in one.said for one in not_tuned)
+    assert not (place / "adapter.safetensors").exists()
+    assert not (place / "tuned").exists()
+    with Recognizer.open(place / "means") as means:
+        assert means.embedder.width == 2 * WIDTH
     assert json.loads(made.printed)["result"]["backbone"] == "dinov2.onnx"
     assert len(json.loads(predicted.printed)["result"]["predictions"]) == 1
     assert f"vectors of {2 * WIDTH} " in extracted.printed
@@ -48,11 +58,3 @@ def test_everyday_commands_run_with_a_bundle_and_without_torch(
     assert not (place / "other").exists()
     assert (place / "site" / "index.html").is_file()
     assert not made.packages("torch timm transformers")
-
-
-def test_a_bundle_is_not_tuned(run: Callable[..., tuple[int, str, str]], place: Path, tmp_path: Path) -> None:
-    out = tmp_path / "adapter.safetensors"
-    status, _, said = run(
-        "tune", "--images", place / "samples" / "learn", "--backbone", f"{place}/dinov2", "--out", out
-    )
-    assert (status, "ONNX bundle" in said, out.exists()) == (1, True, False), said

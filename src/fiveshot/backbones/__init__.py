@@ -35,6 +35,7 @@ from fiveshot.backbones.preprocessing import preprocessing_for as preprocessing_
 from fiveshot.backbones.spec import CURATED as CURATED
 from fiveshot.backbones.spec import DEFAULT, EMBEDDED, PAPER_BACKBONE, RUNTIMES, BackboneSpec, Readout
 from fiveshot.backbones.spec import is_bundle as is_bundle
+from fiveshot.backbones.spec import refuse_bundle as refuse_bundle
 from fiveshot.extras import imported_name, require_extra
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fiveshot.backbones._networks import load_network, resolve_name, weights_pre
 from fiveshot.backbones.embedded import onnx_runtime, open_session, require_size, run_session
 from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import EMBEDDED, OWN, PRECISIONS, BackboneSpec, Readout, is_bundle, no_class_token
+from fiveshot.backbones.spec import EMBEDDED, OWN, PRECISIONS, BackboneSpec, Readout, no_class_token, refuse_bundle
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.work import one_thread
 
@@ -148,11 +148,7 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
     >>> backbone.features(torch.zeros(2, 3, 224, 224)).shape
     torch.Size([2, 320])
     """
-    if is_bundle(spec.name):
-        raise InputError(
-            f"{spec.name} is an ONNX bundle; tuning, and whatever else needs its network in torch, cannot use it",
-            hint="choose a timm name; to run the tuned network without torch: fiveshot backbone export NAME FILE",
-        )
+    refuse_bundle(spec.name)
     where = torch.device(choose_device(spec.device))
     name = resolve_name(spec.name)
     model = load_network(name, spec.weights)

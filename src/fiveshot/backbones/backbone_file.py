@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,14 +62,14 @@ class BackboneFile:
     Parameters
     ----------
     kind : {"onnx", "weights", "adapter", "bundle"}
-        A graph for ONNX Runtime, weights for torch, an adapter alone, or a folder with a graph of another program.
+        A graph for ONNX Runtime, weights for torch, an adapter alone, or a graph of another program.
     backbone : str
         Exact name of the network.
     bytes : int
-        Size of the file, or of the graph in the folder with its weights.
+        Size of the file, with the files of its weights if it has any.
     weights_hash : str
-        SHA-256 of the weights of the network, without the adapter and before they were rounded. For a folder, that
-        of the graph.
+        SHA-256 of the weights of the network, without the adapter and before they were rounded. For a graph of
+        another program, that of the graph.
     width : int, optional
         Length of a feature vector.
     preprocessing : Preprocessing, optional
@@ -84,7 +83,7 @@ class BackboneFile:
     precision : {"float32", "float16"}
         Number format of the stored weights.
     reads : str
-        What is read from the graph in a folder, in words.
+        What is read from the graph of another program, in words.
 
     Examples
     --------
@@ -186,7 +185,7 @@ def describe_file(path: FilePath) -> BackboneFile:
     Parameters
     ----------
     path : str or path
-        A file of :func:`export_backbone`, an adapter, or the folder of an ONNX bundle.
+        A file of :func:`export_backbone`, an adapter, or an ONNX bundle: its folder or its graph.
 
     Returns
     -------
@@ -208,7 +207,7 @@ def describe_file(path: FilePath) -> BackboneFile:
     """
     file = Path(path)
     if file.is_dir():
-        return _described_folder(file)
+        return _described_graph(file)
     if not file.is_file():
         raise StorageError(
             f"no such file: {file}", hint="give a file that 'fiveshot backbone export' wrote", code="no_file"
@@ -258,7 +257,7 @@ def _other_suffix(file: Path) -> InputError:
 def _is_export(path: Path) -> bool:
     """Tell whether a file is an earlier export, also of another backbone."""
     try:
-        return describe_file(path).kind != "adapter"
+        return describe_file(path).kind in ("onnx", "weights")
     except FiveshotError:
         return False
 
@@ -373,74 +372,56 @@ def _about(backbone: Backbone) -> dict[str, Any]:
     }
 
 
-def _described_graph(file: Path) -> BackboneFile:
-    runtime = import_extra("onnxruntime", extra="")
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # what goes wrong is said below
+def _described_graph(place: Path) -> BackboneFile:
+    """Return what an ONNX file, or a folder with one, says; a graph that does not say its width is run once."""
+    from fiveshot.backbones.bundles.bundle import BundleNetwork, load_bundle
+
+    found = load_bundle(BackboneSpec(str(place.absolute())))
+    graph = BackboneFile(
+        "bundle",
+        found.name,
+        sum(path.stat().st_size for path in (found.graph, *found.beside.values())),
+        found.sha256,
+        width=BundleNetwork(found, found.preprocessing).width,
+        preprocessing=found.preprocessing,
+        license=found.license,
+        reads=str(found.reading),
+    )
+    said = {key.removeprefix(PREFIX): value for key, value in found.facts.properties.items()}
+    if "backbone" not in said:
+        return graph
     try:
-        session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        stored = dict(session.get_modelmeta().custom_metadata_map)
-        width = session.get_outputs()[0].shape[-1]
-    except Exception as error:  # the runtime's errors have no common base
-        raise StorageError(
-            f"{file} is not an ONNX file, or it is truncated ({type(error).__name__})", hint=FRESH_COPY
-        ) from error
-    found = {key.removeprefix(PREFIX): value for key, value in stored.items() if key.startswith(PREFIX)}
-    if "backbone" not in found:
-        raise InputError(
-            f"{file} is an ONNX file, but not one that 'fiveshot backbone export' wrote",
-            hint="name its folder if there is a config.json in it, or make one with: "
-            "fiveshot backbone export NAME FILE.onnx",
+        return replace(
+            graph,
+            kind="onnx",
+            backbone=said["backbone"],
+            weights_hash=said["weights_hash"],
+            readout=Readout(**json.loads(said["readout"])),
+            adapter=said.get("adapter"),
+            precision=said["precision"],
+            reads="",
         )
-    try:
-        about: dict[str, Any] = found | {
-            key: json.loads(found[key]) for key in ("preprocessing", "readout") if key in found
-        }
-        return _described("onnx", file, about | {"width": width})
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise _damaged(file) from error
+        raise _damaged(place) from error
 
 
 def _described_weights(file: Path) -> BackboneFile:
     about = read_tensors(file, kind=BACKBONE_KIND, version=BACKBONE_VERSION).meta
     adapter = about.get("adapter")
     try:
-        return _described("weights", file, about | {"adapter": None if adapter is None else adapter["hash"]})
+        return BackboneFile(
+            "weights",
+            str(about["backbone"]),
+            file.stat().st_size,
+            str(about["weights_hash"]),
+            width=int(about["width"]),
+            preprocessing=Preprocessing.from_json(about["preprocessing"]),
+            readout=Readout(**about["readout"]),
+            adapter=None if adapter is None else adapter["hash"],
+            license=str(about.get("license", "")),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(file) from error
-
-
-def _described_folder(folder: Path) -> BackboneFile:
-    """Return what the ONNX bundle in a folder says; the graph is checked, and not run."""
-    from fiveshot.backbones.bundles.bundle import load_bundle
-
-    found = load_bundle(BackboneSpec(str(folder.absolute())))
-    return BackboneFile(
-        "bundle",
-        found.name,
-        sum(path.stat().st_size for path in (found.graph, *found.beside.values())),
-        found.sha256,
-        width=found.reading.width,
-        preprocessing=found.preprocessing,
-        license=found.license,
-        reads=str(found.reading),
-    )
-
-
-def _described(kind: str, file: Path, about: Mapping[str, Any]) -> BackboneFile:
-    return BackboneFile(
-        kind,
-        str(about["backbone"]),
-        file.stat().st_size,
-        str(about["weights_hash"]),
-        width=int(about["width"]),
-        preprocessing=Preprocessing.from_json(about["preprocessing"]),
-        readout=Readout(**about["readout"]),
-        adapter=about.get("adapter"),
-        license=str(about.get("license", "")),
-        precision=str(about.get("precision", "float32")),
-    )
 
 
 def _damaged(file: Path) -> StorageError:

@@ -166,6 +166,7 @@ def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # no warnings about graphs of others; errors are raised
     # Idle threads must not spin: the decoders need the cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Run nodes in the order of the graph: each block's output is used at once and then freed.

@@ -126,6 +126,15 @@ def is_bundle(name: str) -> bool:
     return is_place or (name != EMBEDDED and Path(name, "config.json").is_file())
 
 
+def refuse_bundle(name: str) -> None:
+    """Refuse an ONNX bundle where a network in torch is needed."""
+    if is_bundle(name):
+        raise InputError(
+            f"{name} is an ONNX bundle; tuning, and whatever else needs its network in torch, cannot use it",
+            hint="choose a timm name; to run the tuned network without torch: fiveshot backbone export NAME FILE",
+        )
+
+
 @dataclass(frozen=True)
 class BackboneSpec:
     """Everything that decides how photos become feature vectors, in one value that can be stored.

@@ -133,7 +133,7 @@ def export_file(
 @backbone.command("show")
 @options.with_home
 def show_file(
-    file: Annotated[Path, Argument(metavar="FILE", help="File of a network or an adapter, or a folder with one.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="File of a network or adapter, or an ONNX bundle.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a file of a network or an adapter is.
@@ -155,7 +155,7 @@ KINDS = {
     "onnx": "a graph that runs without torch",
     "weights": "weights",
     "adapter": "an adapter for it",
-    "bundle": "a folder with a graph that runs without torch",
+    "bundle": "a graph of another program, which runs without torch",
 }
 
 

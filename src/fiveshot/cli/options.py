@@ -44,7 +44,7 @@ Preprocessing = Annotated[
 ]
 Tokens = Annotated[
     Literal["own", "cls", "mean", "cls+mean"],
-    Option(help="Tokens that form the vector; 'own': the network's choice."),
+    Option(metavar="TOKENS", show_default=False, help="What is read: own (default), cls, mean or cls+mean."),
 ]
 LastBlocks = Annotated[int, Option(metavar="N", help="Join the class tokens of the last N blocks.")]
 Precision = Annotated[

@@ -120,11 +120,12 @@ def _make_features(
     target: str, root: Path, out: Path, *, name: str | None, weights: Path | None, preprocessing: str
 ) -> None:
     """Tune and extract all that a table or figure needs and that is not there; say how long it will take."""
-    from fiveshot.backbones import PAPER_BACKBONE, BackboneSpec
+    from fiveshot.backbones import PAPER_BACKBONE, BackboneSpec, refuse_bundle
     from fiveshot.benchmark import find_datasets, first_task_seconds, first_tasks
     from fiveshot.extras import require_extra
     from fiveshot.reports import DATASETS, protocols_of
 
+    refuse_bundle(name or PAPER_BACKBONE)
     require_extra("torch", "timm")
     spec = BackboneSpec(name or PAPER_BACKBONE, weights=weights, preprocessing=preprocessing, precision="float32")
     with status("opening the datasets"):

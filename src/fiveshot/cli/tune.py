@@ -150,8 +150,10 @@ def prepare(
     held_out: float | None,
 ) -> Training:
     """Read the recipe and open the images, before PyTorch is loaded."""
+    from fiveshot.backbones import DEFAULT, BackboneSpec, preprocessing_for, refuse_bundle
+
+    refuse_bundle(spec["name"] or DEFAULT)
     require_extra("torch", "timm")
-    from fiveshot.backbones import DEFAULT, BackboneSpec, preprocessing_for
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.tuning import get_recipe, parse_setting
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.backbones import DEFAULT, BackboneSpec
+from fiveshot.backbones import DEFAULT, BackboneSpec, refuse_bundle
 from fiveshot.errors import InputError
 from fiveshot.recognizer import (
     Options,
@@ -198,6 +198,7 @@ def _tune_all(
     skip_bad: bool,
 ) -> TuneResult:
     """Adapt a backbone to all of these images, and write the adapter to a file."""
+    refuse_bundle(spec.name)
     # These need PyTorch; arguments were checked before.
     from fiveshot.backbones import load_backbone
     from fiveshot.tuning import tune

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 from bundles import PROJECTED, WIDTH, Made, make_bundles, single_file
 
 from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
+from fiveshot.backbones.bundles import files
 from fiveshot.backbones.bundles.processor import read_processor
 from fiveshot.backbones.embedder import needs_torch
 from fiveshot.errors import FiveshotError, InputError, StorageError
@@ -53,6 +55,8 @@ READ = {  # what the networks' own heads read
     "dinov2": lambda given: given["last_hidden_state"][:, 0],
     "clip": lambda given: given["image_embeds"],
     "siglip": lambda given: given["pooler_output"],
+    "dinov3": lambda given: given["last_hidden_state"][:, 0],
+    "swin": lambda given: given["pooler_output"],
     "convnext": lambda given: given["pooler_output"],
 }
 
@@ -63,7 +67,7 @@ def test_features_equal_those_of_torch(name, bundles, drawings):
     theirs = READ[name](made.torch_outputs(prepared(made, drawings)))
     assert close(features(made.folder, drawings), theirs)
     embedder = load_embedder(BackboneSpec(str(made.folder)))
-    assert embedder.width == theirs.shape[1] == (PROJECTED if name == "clip" else WIDTH)
+    assert embedder.width == theirs.shape[1] == {"clip": PROJECTED, "swin": 2 * WIDTH}.get(name, WIDTH)
     assert not needs_torch(embedder.spec)
     assert embedder.preprocessing.views == 1
     assert "ONNX Runtime" in embedder.runtime
@@ -76,6 +80,8 @@ def test_features_equal_those_of_torch(name, bundles, drawings):
         ("dinov2", "cls+mean", lambda tokens: np.concatenate([tokens[:, 0], tokens[:, 1:].mean(1)], 1)),
         ("clip", "cls", lambda tokens: tokens[:, 0]),
         ("siglip", "mean", lambda tokens: tokens.mean(1)),
+        ("dinov3", "mean", lambda tokens: tokens[:, 5:].mean(1)),  # after the class token and four registers
+        ("swin", "mean", lambda tokens: tokens.mean(1)),
         ("convnext", "mean", lambda grid: grid.mean((2, 3))),
     ],
 )
@@ -175,9 +181,44 @@ def test_files_outside_of_the_bundle_are_refused(location, folder, tmp_path):
         load_embedder(BackboneSpec(str(folder)))
 
 
+def test_a_commit_in_the_hubs_cache_is_a_folder_like_any_other(folder, drawings, tmp_path):
+    with_files_beside(folder)
+    expected = features(folder, drawings)
+    snapshot, blobs = tmp_path / "models--me--vit" / "snapshots" / "abc", tmp_path / "models--me--vit" / "blobs"
+    blobs.mkdir(parents=True)
+    for number, file in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+        link = snapshot / file.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(shutil.move(file, blobs / str(number)))
+    assert np.array_equal(features(snapshot, drawings), expected)
+    graph = snapshot / "onnx" / "model.onnx"
+    elsewhere = shutil.move(graph.resolve(), tmp_path / "elsewhere")
+    graph.unlink()
+    graph.symlink_to(elsewhere)
+    with pytest.raises(InputError, match=r"'onnx/model\.onnx' is outside of its bundle"):
+        load_embedder(BackboneSpec(str(snapshot)))
+
+
+def test_weights_that_share_their_bytes_cannot_fill_the_memory(folder, monkeypatch):
+    with_files_beside(folder)
+    size = sum(path.stat().st_size for path in (folder / "onnx").iterdir())
+    monkeypatch.setattr(files, "MAX_GRAPH", 2 * size)
+
+    def share(model) -> None:
+        largest = max(model.graph.initializer, key=lambda one: math.prod(one.dims))
+        for number in range(100):
+            model.graph.initializer.add().CopyFrom(largest)
+            model.graph.initializer[-1].name = f"copy {number}"
+
+    changed(folder, share)
+    embedder = load_embedder(BackboneSpec(str(folder)))
+    with pytest.raises(InputError, match="the most for a graph with its weights"):
+        embedder.runtime  # noqa: B018  # loads the graph
+
+
 def changed(folder: Path, change) -> None:
     file = folder / "onnx" / "model.onnx"
-    model = onnx.load(file)
+    model = onnx.load(file, load_external_data=False)
     change(model)
     file.write_bytes(model.SerializeToString())
 
@@ -272,9 +313,32 @@ def test_sizes_that_do_not_fit_are_refused_when_the_graph_runs(folder, drawings)
     """This graph says that its sides are free, and its positions are for 224 pixels."""
     spec = BackboneSpec(str(folder), preprocessing=Preprocessing(size=160, resize=160))
     embedder = load_embedder(spec)
-    with pytest.raises(InputError, match="cannot take images of 160 px") as caught:
+    with pytest.raises(InputError, match="cannot give 160 px images to vit") as caught:
         embedder.features(embedder.pixels(drawings[0])[None])
     assert "another size" in caught.value.hint
+
+
+def test_the_runtimes_reason_and_a_way_out_are_told(folder):
+    def from_the_future(model) -> None:
+        model.ir_version = 99
+
+    changed(folder, from_the_future)
+    embedder = load_embedder(BackboneSpec(str(folder)))
+    with pytest.raises(InputError, match="IR version: 99") as caught:
+        embedder.runtime  # noqa: B018  # loads the graph
+    assert "update onnxruntime" in caught.value.hint
+
+
+def test_vectors_that_are_not_one_for_each_photo_are_refused(folder, drawings):
+    def twice(model) -> None:
+        renamed_output("once")(model)
+        model.graph.node.append(onnx.helper.make_node("Concat", ["once", "once"], ["last_hidden_state"], axis=0))
+        model.graph.output[0].name = "last_hidden_state"
+
+    changed(folder, twice)
+    embedder = load_embedder(BackboneSpec(str(folder)))
+    with pytest.raises(InputError, match=r"vectors of shape \(2, 32\), and its graph promises \(1, 32\)"):
+        embedder.features(embedder.pixels(drawings[0])[None])
 
 
 def test_a_file_that_changed_in_between_is_refused(folder):
@@ -324,3 +388,12 @@ def test_what_needs_torch_is_refused(given, bundles):
 def test_a_place_where_nothing_is_is_refused(tmp_path):
     with pytest.raises(FiveshotError, match="no such file or folder"):
         load_embedder(BackboneSpec(str(tmp_path / "nothing.onnx")))
+
+
+def test_nothing_is_printed_about_a_graph_of_others(folder, drawings, capfd):
+    def with_unused_weights(model) -> None:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(3, np.float32), "unused"))
+
+    changed(folder, with_unused_weights)
+    features(folder, drawings)
+    assert capfd.readouterr() == ("", "")

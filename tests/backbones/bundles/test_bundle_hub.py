@@ -175,3 +175,40 @@ def test_what_is_no_name_is_refused(name):
     with pytest.raises(InputError) as caught:
         load_embedder(BackboneSpec(name))
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "words"),
+    [
+        (401, b"{}", {}, "the hub does not allow it"),
+        (403, b"{}", {}, "the hub does not allow it"),
+        (404, b"not found", {}, "the hub does not know it"),
+        (429, b"{}", {}, "the hub answers 429"),
+        (500, b"{}", {}, "the hub answers 500"),
+        (302, b"", {"Location": "/api/models/org/clip-vision/revision/main"}, "cannot be reached"),
+        (200, b"<html>Please log in</html>", {}, "what answers is not the hub"),
+        (200, b"[]", {}, "what answers is not the hub"),
+        (200, b'{"id": "org/clip-vision", "sha": "../../x"}', {}, "names no commit"),
+    ],
+)
+def test_what_another_server_answers_has_a_way_out(status, body, headers, words, hub, monkeypatch, tmp_path):
+    monkeypatch.setattr(hub, "_file", lambda self: (self._begin(), self._say(body, status, headers)))
+    with pytest.raises(StorageError, match=words) as caught:
+        Recognizer.create(tmp_path / "things", backbone=NAME)
+    assert caught.value.hint
+    assert not (tmp_path / "things").exists()
+    assert not list((tmp_path / "hub").rglob("*.onnx"))
+
+
+def test_the_reason_why_a_file_was_not_fetched_is_told(hub, monkeypatch, tmp_path):
+    usual = hub._file
+
+    def files_are_forbidden(self):
+        if "resolve" in self.path:
+            self._begin()
+            return self._say({}, 403)
+        return usual(self)
+
+    monkeypatch.setattr(hub, "_file", files_are_forbidden)
+    with pytest.raises(StorageError, match="the hub does not allow it"):
+        load_embedder(BackboneSpec(NAME))

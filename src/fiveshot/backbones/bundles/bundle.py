@@ -36,6 +36,7 @@ NAME, PREPROCESSING, LICENSE = (
     "fiveshot.preprocessing",
     "fiveshot.license",
 )  # in a single file
+REASON = 200  # characters of the runtime's own message to show
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.+-]+")
 
 
@@ -126,7 +127,7 @@ class BundleNetwork:
                 except (InputError, StorageError):
                     raise
                 except Exception as error:  # the runtime's errors have no common base
-                    raise self._failed("cannot load", error) from error
+                    raise self._failed("cannot load", error, "update onnxruntime, choose another file") from error
         return onnx_runtime()
 
     def forward(self, images: Pixels) -> Vectors:
@@ -140,10 +141,13 @@ class BundleNetwork:
             ]
             found = reading.vectors(np.concatenate(parts))
         except Exception as error:  # the runtime's errors have no common base
-            raise self._failed(f"cannot take images of {images.shape[-1]} px:", error) from error
-        if found.shape != (len(images), self._width or found.shape[1]):
+            what = f"cannot give {images.shape[-1]} px images to"
+            way_out = "choose another file or a preprocessing of another size"
+            raise self._failed(what, error, way_out) from error
+        wanted = (len(images), self._width or found.shape[1])
+        if found.shape != wanted:
             raise InputError(
-                f"{self.name} gives {found.shape[1]} numbers for a photo, and its graph promises {self._width}",
+                f"{self.name} gives vectors of shape {found.shape}, and its graph promises {wanted}",
                 hint="get a fresh copy of it, or choose another network",
                 code="bad_bundle",
             )
@@ -153,10 +157,12 @@ class BundleNetwork:
         """Return the graph from ``images`` (n, 3, size, size) to ``features`` (n, width)."""
         return feature_graph(self.bundle.content(), self.bundle.facts, self.bundle.reading)
 
-    def _failed(self, what: str, error: Exception) -> InputError:
+    def _failed(self, what: str, error: Exception, way_out: str) -> InputError:
+        reason = str(error).strip()
+        shown = reason if len(reason) <= REASON else f"...{reason[-REASON:]}"  # the reason is at the end
         return InputError(
-            f"ONNX Runtime {what} {self.name} ({one_line(error, 200)})",
-            hint=f"choose another file or a preprocessing of another size, or {EXPORT}",
+            f"ONNX Runtime {what} {self.name} ({one_line(shown)})",
+            hint=f"{way_out}, or {EXPORT}",
             code="bad_bundle",
         )
 

@@ -118,7 +118,7 @@ def plain_path(name: str) -> PurePosixPath:
     PurePosixPath('model.onnx_data')
     >>> plain_path("../secret")
     Traceback (most recent call last):
-    fiveshot.errors.InputError: the graph wants the file '../secret', which is outside of its bundle; ...
+    fiveshot.errors.InputError: the file '../secret' is outside of its bundle; ...
     """
     path = PurePosixPath(name)
     parts = name.split("/")
@@ -128,11 +128,15 @@ def plain_path(name: str) -> PurePosixPath:
 
 
 def inside(root: Path, name: str) -> Path:
-    """Return a file in a folder; refuse one that is reached through links to elsewhere."""
-    path = root / name
+    """Return a file in a folder; refuse one that is reached through links to elsewhere.
+
+    A commit in the hub's cache, ``snapshots/COMMIT``, holds links into the folder ``blobs`` beside ``snapshots``.
+    """
+    path, own = root / name, root.resolve()
+    folders = [own, own.parents[1] / "blobs"] if own.parent.name == "snapshots" else [own]
     if not path.is_file():
         raise StorageError(f"{root} lacks the file {name}", hint="get a fresh copy of it", code="bad_bundle")
-    if not path.resolve().is_relative_to(root.resolve()):
+    if not any(path.resolve().is_relative_to(folder) for folder in folders):
         raise _outside(name)
     return path
 
@@ -176,7 +180,7 @@ def _root_of(file: Path) -> Path:
 
 def _outside(name: str) -> InputError:
     return InputError(
-        f"the graph wants the file {name[:80]!r}, which is outside of its bundle",
+        f"the file {name[:80]!r} is outside of its bundle",
         hint="do not use this file, or get it from where it was published",
         code="bad_bundle",
     )

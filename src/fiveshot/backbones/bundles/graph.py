@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fiveshot.backbones.bundles.files import check_bytes
 from fiveshot.backbones.bundles.reading import Output, Reading
 from fiveshot.errors import InputError, some_of
 from fiveshot.extras import import_extra
@@ -87,7 +88,7 @@ def with_weights(content: bytes, beside: Mapping[str, bytes], where: str) -> byt
     """Return a graph with the weights inside that its files beside it hold."""
     if not beside:
         return content
-    model = _parsed(content, where)
+    model, size = _parsed(content, where), len(content)
     for tensor in _tensors(model):
         if not _is_external(tensor):
             continue
@@ -100,6 +101,8 @@ def with_weights(content: bytes, beside: Mapping[str, bytes], where: str) -> byt
             raise damaged(where, "a place of weights is not a number") from error
         if start < 0 or length < 0 or start + length > len(data):
             raise damaged(where, f"weights are missing in {_location(tensor, where)}")
+        size += length  # tensors may share their bytes
+        check_bytes(size, where)
         tensor.raw_data = data[start : start + length]
         del tensor.external_data[:]
         tensor.ClearField("data_location")

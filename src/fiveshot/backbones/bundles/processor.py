@@ -14,6 +14,7 @@ from fiveshot.backbones.preprocessing import Preprocessing, Triple
 from fiveshot.errors import InputError, is_number
 
 MAX_SIDE = 4096  # pixels
+MOST, LEAST_STD = 1e6, 1e-6  # for mean and standard deviation, so that float32 can hold the result
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # Pillow's numbers 0 to 5
 SUPPORTED = ("lanczos", "bilinear", "bicubic")
 WAY_OUT = "give the preprocessing in Python: BackboneSpec(NAME, preprocessing=Preprocessing(...))"
@@ -34,6 +35,7 @@ class _Kind:
     crop: int | None = None
     plain_size: str = "square"  # what a size means that is one number
     crop_pct: float | None = None
+    resampling: tuple[str, ...] = SUPPORTED
 
 
 _SHORTEST = "shortest_edge"
@@ -46,7 +48,8 @@ _KINDS = {
     "CLIP": _CROPPED,
     "ChineseCLIP": _CROPPED,
     "ConvNext": _Kind({_SHORTEST: 384}, "bicubic", *_HALF, plain_size=_SHORTEST, crop_pct=224 / 256),
-    "DINOv3ViT": _Kind(_SQUARE, "bilinear", *_IMAGENET),
+    # It scales numbers that are not rounded, so other resampling than bilinear goes beyond 0 to 255.
+    "DINOv3ViT": _Kind(_SQUARE, "bilinear", *_IMAGENET, resampling=("bilinear",)),
     "DeiT": _Kind({"height": 256, "width": 256}, "bicubic", *_HALF, crop=224),
     "Pvt": _Kind(_SQUARE, "bicubic", *_IMAGENET),
     "Siglip": _Kind(_SQUARE, "bicubic", *_HALF, plain_size=_SHORTEST),
@@ -146,11 +149,13 @@ def _sides(config: Mapping[str, Any], kind: _Kind) -> tuple[int, int, int | None
         size = {"height": size[0], "width": size[1]}
     given = {key for key, value in size.items() if value is not None} if isinstance(size, Mapping) else set()
     crop = _crop(config, kind)
+    if kind.crop_pct is not None and (crop is not None or given != {_SHORTEST}):
+        raise _unsupported(f"a processor of this kind takes a {_SHORTEST} and no crop_size")
     if given == {"height", "width"}:
         side = _square(size, "size")
         return _cropped(crop or side, side, side)
     if given != {_SHORTEST}:
-        raise _unsupported(f"its size is {str(size)[:80]}")
+        raise _unsupported(f"its size is {repr(size)[:80]}")
     short = _side(size[_SHORTEST], "size")
     if kind.crop_pct is not None:
         share = config.get("crop_pct") or kind.crop_pct
@@ -197,8 +202,8 @@ def _interpolation(number: Any, kind: _Kind) -> str:
         return kind.interpolation
     known = is_number(number, whole=True) and 0 <= number < len(RESAMPLING)
     name = RESAMPLING[int(number)] if known else str(number)[:80]
-    if name not in SUPPORTED:
-        raise _unsupported(f"it resamples photos with {name!r}; possible are {', '.join(SUPPORTED)}")
+    if name not in kind.resampling:
+        raise _unsupported(f"it resamples photos with {name!r}; possible are {', '.join(kind.resampling)}")
     return name
 
 
@@ -211,7 +216,7 @@ def _colors(config: Mapping[str, Any], kind: _Kind) -> tuple[Triple, Triple]:
     factor = 1.0 if config.get("do_rescale") is False else config.get("rescale_factor", 1 / 255)
     if not is_number(factor) or not math.isfinite(factor) or factor <= 0:
         raise _unsupported(f"its rescale_factor is {factor!r}")
-    if min(std) <= 0:
+    if min(std) < LEAST_STD:
         raise _unsupported(f"its image_std is {std}")
     # (x f - m) / s = (x / 255 - m / k) / (s / k) with k = 255 f
     scale = 1.0 if math.isclose(255 * factor, 1.0) else 255 * factor
@@ -228,9 +233,9 @@ def _triple(given: Any, default: Triple, key: str) -> Triple:
     if (
         not isinstance(values, list | tuple)
         or len(values) != 3
-        or not all(is_number(value) and math.isfinite(value) for value in values)
+        or not all(is_number(value) and abs(value) <= MOST for value in values)
     ):
-        raise _unsupported(f"its {key} is {str(given)[:80]}, not three numbers")
+        raise _unsupported(f"its {key} is {repr(given)[:80]}, not three numbers")
     red, green, blue = map(float, values)
     return red, green, blue
 

@@ -209,7 +209,7 @@ def _nothing_to_read(shapes: Mapping[str, tuple[int | None, ...]], kind: str) ->
     if len(shapes.get(HIDDEN, ())) == 3 and kind not in _RULES:
         return InputError(
             f"it is not known what to read from a network of the kind {kind[:40]!r}",
-            hint="choose its first token with tokens='cls' (in Python, or --tokens cls where a command has it)",
+            hint="choose its first token with tokens='cls' (--tokens cls)",
             code="bad_bundle",
         )
     return InputError(
