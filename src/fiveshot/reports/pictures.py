@@ -86,14 +86,14 @@ def write_mistakes(
     by_name = {photo.name: photo for photo in photos}
     groups: dict[str, list[_Entry]] = {}
     for one in measured.wrong[:MOST]:
-        unknown = one.shown_as is None
+        unknown = one.shown_as is None and not one.between
         said = f"{one.name}, most like {one.most_like}" if unknown else one.name
         small = _small([by_name[one.photo]])[0] if one.photo in by_name else None
         figures = [_picture(small, PurePath(one.photo).name, said)]
         for near in one.why:
             said = f"of {near.label}, likeness {near.likeness:.2f}"
             figures.append(_picture(learned(near.id), shown_photo(near.id, near.name), said))
-        title = f"{one.name}, {'called unknown' if unknown else f'shown as {one.shown_as}'}"
+        title = f"{one.name}, {one.answer}"
         groups.setdefault(title, []).append(_Entry(figures, [one.photo]))
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     return _write(out, "Mistakes", _lead(measured), _numbered(ordered), max(0, len(measured.wrong) - MOST))
@@ -103,7 +103,7 @@ def _lead(measured: Evaluation) -> str:
     total = measured.photos + measured.unknown_photos
     if not measured.wrong:
         return f"No photo was answered wrongly, of {counted(total, 'photo')}."
-    return f"{counted(len(measured.wrong), 'photo')} of {total:,} answered wrongly."
+    return f"{counted(len(measured.wrong), 'photo')} of {total:,} without the right answer."
 
 
 def write_review(
