@@ -352,6 +352,8 @@ def _tell_sorting(answer: Answer, found: Sorting, model: Path, folder: Path) -> 
         own = [one for one in found.known if one.label == label]
         chances = [one.probability for one in own if one.probability is not None]
         sure = f", {percent(sum(chances) / count, 0)} sure" if chances else ""
+        unsure = sum(bool(one.between) for one in own)
+        sure += f", {unsure:,} unsure" if unsure else ""
         answer.say(f"  {label}: {counted(count, 'photo')}{sure} ({shown((own[0].photo,))})")
     unknown = sum(len(group.photos) for group in found.groups)
     answer.say(f"unknown: {counted(unknown, 'photo')} in {counted(len(found.groups), 'group')}")

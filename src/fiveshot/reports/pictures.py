@@ -243,7 +243,7 @@ def write_sorting(out: FilePath, sorting: Sorting, *, model: FilePath, folder: F
     known = []
     for label in dict.fromkeys(one.label for one in sorting.known):
         own = [one for one in sorting.known if one.label == label]
-        shares = [_share(one.probability) for one in own]
+        shares = [_share(one.probability) + (f", or {one.between[1]}" if one.between else "") for one in own]
         known.append(entry([one.photo for one in own], f"{label}, {counted(len(own), 'photo')}", shares))
     unknown = sum(len(group.photos) for group in sorting.groups)
     lead = (

@@ -133,10 +133,14 @@ function unknownSection({ group, numbers }) {
 function knownSection({ label, ones, numbers }) {
   const chances = ones.map((one) => one.probability).filter((one) => one !== null); // the only class of a model has none
   const sure = chances.length ? `, ${percent(chances.reduce((sum, one) => sum + one, 0) / ones.length)} sure on average` : "";
-  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}${sure}`));
+  const unsure = ones.filter((one) => one.between.length).length;
+  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}${sure}${unsure ? `, ${unsure} unsure` : ""}`));
   const add = button(`Add to ${label}`, "", () => learn(numbers, label));
-  return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, one.probability ?? undefined])));
+  return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, shareText(one)])));
 }
+
+const shareText = ({ probability, between }) =>
+  (probability === null ? undefined : percent(probability) + (between.length ? `, or ${between[1]}` : ""));
 
 function section(kind, numbers, head, shares = new Map()) {
   const list = make("ul", "tiles");
@@ -161,7 +165,7 @@ function tile(number, share) {
     item.title = name;
     tiles.set(number, item);
   }
-  item.lastChild.textContent = share === undefined ? photo?.name || "" : percent(share);
+  item.lastChild.textContent = share === undefined ? photo?.name || "" : share;
   return item;
 }
 
