@@ -53,7 +53,8 @@ def test_try_keeps_every_photo(
         ).json()["predictions"]
     ]
     for row, found in zip(rows[:9], kept, strict=True):
-        assert row["label"] == (found["label"] or "")
+        assert (row["label"], row["answer"]) == (found["label"] or "", found["answer"])
+        assert [row["most_like"], row["runner_up_1"]] == [one["label"] for one in found["candidates"][:2]]
         assert float(row["probability"]) == pytest.approx(found["probability"])
     assert rows[9]["label"] == ""
     assert "not a photo" in rows[9]["error"]

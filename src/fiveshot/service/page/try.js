@@ -185,13 +185,14 @@ function order() {
   inSlices(sorted, append, () => answers === sorted);
 }
 
+// The columns have the names that `predict --out` gives them.
 function csvLines() {
-  const lines = [["photo", "label", "probability", "unknown", "unsure", "second", "second_probability", "verdict", "error"]];
+  const lines = [["photo", "label", "answer", "probability", "most_like", "runner_up_1", "runner_up_1_probability", "verdict", "error"]];
   for (const one of answers) {
     const { photo, found, error, verdict } = one;
-    const second = found?.candidates[1];
+    const [first, second] = found?.candidates ?? [];
     const said = !verdict ? "" : verdict.kind === "right" ? found.label : truth(one) ?? "none of these";
-    lines.push([photo.name, found?.label, found?.probability, found?.unknown, found?.unsure, second?.label, second?.probability, said, error?.message]);
+    lines.push([photo.name, found?.label, found?.answer, found?.probability, first?.label, second?.label, second?.probability, said, error?.message]);
   }
   return lines;
 }
