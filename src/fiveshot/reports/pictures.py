@@ -85,6 +85,7 @@ def write_mistakes(
     """
     by_name = {photo.name: photo for photo in photos}
     groups: dict[str, list[_Entry]] = {}
+    ranks: dict[str, int] = {}
     for one in measured.wrong[:MOST]:
         unknown = one.shown_as is None and not one.between
         said = f"{one.name}, most like {one.most_like}" if unknown else one.name
@@ -94,8 +95,9 @@ def write_mistakes(
             said = f"of {near.label}, likeness {near.likeness:.2f}"
             figures.append(_picture(learned(near.id), shown_photo(near.id, near.name), said))
         title = f"{one.name}, {one.answer}"
+        ranks[title] = bool(one.between) if one.shown_as is None else -1  # wrong names first, unsure ones last
         groups.setdefault(title, []).append(_Entry(figures, [one.photo]))
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    ordered = sorted(groups.items(), key=lambda group: (ranks[group[0]], -len(group[1])))
     return _write(out, "Mistakes", _lead(measured), _numbered(ordered), max(0, len(measured.wrong) - MOST))
 
 
@@ -161,9 +163,11 @@ def write_review(
         what = f"Move it to {one.to}" if one.to else "Remove it"
         commands = [(what if one.firm else f"Look at this. Perhaps: {what.lower()}", action), ("Or keep it", keep)]
         groups.setdefault(f"They {FOUND[one.kind]}", []).append(_Entry(figures, [_sentence(one.reason)], commands))
+    pairs: list[_Group] = []
     for pair in review.pairs:
         first, second = pair.classes
-        entries = groups.setdefault(f"Confused: {first} and {second}", [])
+        entries: list[_Entry] = []
+        pairs.append(_Group(f"Confused: {first} and {second}, {counted(pair.count, 'photo')}", entries))
         if pair.alike:
             join = command("move", name, "--all-of", first, "--to", second)
             entries.append(_Entry((), [_sentence(pair.advice)], [("Join them", join)]))
@@ -172,12 +176,12 @@ def write_review(
             figures = beside(photo.photo, photo.name, said, photo.beside, photo.beside_name, photo.taken_for)
             entries.append(_Entry(figures))
     found = f"{counted(len(review.suggestions), 'photo')} to decide about."
-    lead = found if groups else "There is nothing to look at again."
+    lead = found if groups or pairs else "There is nothing to look at again."
     if review.accuracy is not None:
         share = f"{100 * review.accuracy:.1f} % of {counted(review.judged, 'photo')}"
         lead = f"{share} are recognized when they are left out. {lead}"
     left_out = max(0, len(review.suggestions) - MOST)
-    return _write(out, f"Review of {name.name}", lead, _numbered(groups.items()), left_out)
+    return _write(out, f"Review of {name.name}", lead, [*_numbered(groups.items()), *pairs], left_out)
 
 
 def write_sorting(out: FilePath, sorting: Sorting, *, model: FilePath, folder: FilePath) -> Path:

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { $, button, grouped, inSlices, make, percent, plural, sentence } from "./elements.js";
 import { change, complain } from "./notices.js";
-import { model, whenChanged } from "./model.js";
+import { isKnown, model, whenChanged } from "./model.js";
 import { chooseName } from "./naming.js";
 import { enlarge, ofPhoto, openerOfPhoto, showPhoto } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
@@ -23,6 +23,7 @@ let selection = null;
 let round = 0;
 
 export async function open() {
+  if (!isKnown()) return; // once it is, this is called again
   if (!model.classes) return empty("The model knows no class yet. Teach it one first.");
   if (review && review.state === model.state) return;
   const mine = ++round;
@@ -48,7 +49,7 @@ function empty(text) {
 async function show(mine) {
   selection.clear();
   found = new Map(review.suggestions.map((one) => [`${one.kind}:${one.photo}`, one]));
-  const photos = review.judged ? `${percent(review.accuracy)} of ${plural(review.judged, "photo")} are recognized when each is left out in turn.` : "There are too few photos to leave any out.";
+  const photos = review.judged ? `${percent(review.accuracy)} of ${plural(review.judged, "photo")} are recognized when each is left out in turn.` : "Too few photos to test: two classes are needed, one of them with two photos or more.";
   const kept = review.kept ? ` Not shown: ${plural(review.kept, "photo")} that you decided about.` : "";
   $("review-note").textContent = photos + (found.size ? "" : " Nothing else to look at.") + kept;
   $("review-findings").hidden = !found.size;

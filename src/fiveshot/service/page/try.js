@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { partNote, partWays } from "./frame.js";
 import { complain, tellGone } from "./notices.js";
-import { model, readOnly, whenChanged } from "./model.js";
+import { isKnown, model, readOnly, whenChanged } from "./model.js";
 import { enlarge, openerOfFile, showFile } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending } from "./sending.js";
@@ -29,7 +29,7 @@ let block = null; // the block for the next row
 let keys = 0;
 
 export function take(found) {
-  if (!model.classes) return complain(`The model knows no class yet.${readOnly ? "" : " Teach it one first."}`, $("try-messages"));
+  if (isKnown() && !model.classes) return complain(`The model knows no class yet.${readOnly ? "" : " Teach it one first."}`, $("try-messages"));
   sending.add(found.map(({ file }) => file));
 }
 
