@@ -25,6 +25,7 @@ from fiveshot.values import (
     PhotoInfo,
     PhotosMade,
     Prediction,
+    RejectedAt,
     Review,
     ServedClass,
     Sightings,
@@ -337,6 +338,25 @@ class Client:
             if error.status == 404 and error.repeated:
                 return None
             raise
+
+    def set(self, *, false_rejection: float | None = None, wrong_answers: float | None = None) -> RejectedAt:
+        """Change one setting; nothing is learned again, and ``undo`` takes it back.
+
+        Parameters
+        ----------
+        false_rejection : float, optional
+            Share of the photos of known classes that may be called unknown.
+        wrong_answers : float, optional
+            Share of the answers about photos of known classes that may be wrong.
+
+        Returns
+        -------
+        RejectedAt
+            The number of learned photos that are called unknown now.
+        """
+        wanted = {"false_rejection": false_rejection, "wrong_answers": wrong_answers}
+        body = {name: share for name, share in wanted.items() if share is not None}
+        return _made(RejectedAt, self._json("PATCH", "/v1/model", json=body))
 
     def undo(self, *, state: int | None = None, past_forget: bool = False) -> ChangeMade:
         """Undo the last change that was not undone yet.

@@ -497,6 +497,9 @@ def test_evaluation(run: Run, answer: Any, model: Path) -> None:
     assert "accuracy                   100.0 %" in printed
     assert "known from unknown, AUROC" in printed
     assert "class  photos  accuracy  called unknown" in printed
+    assert found["false_rejection"] + found["unsure"] + found["named"]["share"] == pytest.approx(1)
+    assert f"unsure between two         {100 * found['unsure']:.1f} %" in printed
+    assert f"answered with a name       {100 * found['named']['share']:.1f} %, of these right 100.0 %" in printed
 
 
 def test_evaluation_names_the_worst_classes_and_the_wrong_photos(run: Run, answer: Any, model: Path) -> None:
@@ -514,7 +517,7 @@ def test_evaluation_names_the_worst_classes_and_the_wrong_photos(run: Run, answe
     rows = [line.split() for line in lines[lines.index("class  photos  accuracy  called unknown") + 1 :]]
     assert [row[:3] for row in rows[:2]] == [["kite", "12", "0.0"], ["owl", "2", "100.0"]]
     assert any(line.endswith(": shown as wren") for line in lines)
-    assert lines[-1] == f"and {len(wrong) - 10} more wrong photos; --json names all"
+    assert lines[-1] == f"and {len(wrong) - 10} more photos without the right answer; --json names all"
 
 
 def test_a_model_travels(run: Run, answer: Any, model: Path, material: Path) -> None:
@@ -742,7 +745,7 @@ def test_what_was_moved_by_hand_is_not_suggested_again(answer: Any, model: Path)
 
 def test_classes_are_joined(run: Run, answer: Any, model: Path) -> None:
     status, _, said = run("rename", model, "owl", "wren")
-    assert (status, "fiveshot move MODEL --all-of owl --to wren" in said) == (1, True)
+    assert (status, "--all-of owl --to wren" in said) == (1, True)
     done = answer("move", model, "--all-of", "owl", "--to", "wren")
     assert (len(done["ids"]), done["counts"]) == (7, {"owl": 0, "wren": 14})
     assert names(answer, model) == ["kite", "wren"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from models import files_with, held, new_model, photos, picture
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, command
 from fiveshot.recognizer import (
     ConflictError,
     NotUndoableError,
@@ -121,7 +121,7 @@ def test_what_cannot_be_joined_is_refused(make: Callable[..., Recognizer]) -> No
         assert refused.value.code == code, wanted
     with pytest.raises(InputError) as taken:
         model.rename("owl", "rook")
-    assert "fiveshot move MODEL --all-of owl --to rook" in taken.value.hint
+    assert taken.value.hint.endswith(command("move", model.path, "--all-of", "owl", "--to", "rook"))
     assert held(model) == before
 
 

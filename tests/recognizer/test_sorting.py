@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score as ami
 
+from fiveshot.data import FileSource, Photo
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
 from fiveshot.recognizer import Recognizer, learn_sorted, place_sorted, sort_features, sort_photos, unlabeled
@@ -60,6 +62,8 @@ def test_what_is_known_is_told_and_the_rest_is_grouped(tmp_path: Path) -> None:
         assert sets(found.groups) >= blocks(2, 6, first=6)
         first = found.queue[0]
         assert first.photo >= 6  # what is unknown and unlike everything known teaches most
+        known = {one.photo: one.label for one in found.known}
+        assert all(one.guess == known.get(one.photo) for one in found.queue)  # no class is named for strangers
         assert [one.value for one in found.queue] == sorted((one.value for one in found.queue), reverse=True)
 
 
@@ -215,6 +219,25 @@ def test_sorted_photos_are_put_into_folders_and_back(model: Recognizer, folder: 
     with pytest.raises(InputError) as refused:
         place_sorted(found, into, names={"g99": "red"})
     assert (refused.value.code, into.exists()) == ("no_group", False)
+
+
+def test_an_unsure_photo_is_not_put_into_the_folder_of_a_class(tmp_path: Path, folder: Path) -> None:
+    twin = photos("owl", 20, width=WIDTH)
+    with new_model(tmp_path / "birds", head="unbiased-lda", width=WIDTH) as model:
+        model.learn_features("barn owl", twin[:5])
+        model.learn_features("tawny owl", twin[5:10])
+        model.learn_features("wren", photos("wren", 5, width=WIDTH))
+        X = np.concatenate([twin[10:], photos("wren", 3, width=WIDTH, seed=2)])
+        found, seen = sort_features(model, X), model.predict_features(X)
+    assert all(one.between == seen[one.photo].between for one in found.known)
+    unsure = [one for one in found.known if one.between]
+    assert unsure
+    assert len(unsure) < len(found.known)
+    files = [Photo(FileSource(path, path.name)) for path in sorted(folder.rglob("*.png"))[: len(X)]]
+    known = tuple(one for one in found.known if one.photo < len(files))
+    told = place_sorted(replace(found, known=known, groups=(), sources=tuple(files)), tmp_path / "placed")
+    expected = Counter("_unknown" if one.between else one.label for one in known)
+    assert told.folders == expected + Counter({"_unknown": len(files) - len(known)})
 
 
 def test_what_changed_since_is_not_learned(model: Recognizer, folder: Path) -> None:

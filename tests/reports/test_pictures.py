@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 
 from fiveshot.data import FileSource, Photo
-from fiveshot.reports import write_review, write_sorting
+from fiveshot.recognizer import Evaluation
+from fiveshot.recognizer.evaluation import WrongPhoto
+from fiveshot.reports import write_mistakes, write_review, write_sorting
 from fiveshot.values import (
     ConfusedPair,
     KnownPhoto,
@@ -126,3 +128,24 @@ def test_a_button_copies_a_command_or_selects_it(review_page: Path, chromium: An
 def test_the_page_looks_like_that_of_the_service(review_page: Path) -> None:
     sheet = Path(__file__).parents[2] / "src/fiveshot/service/page/page.css"
     assert sheet.read_text(encoding="utf-8") in review_page.read_text(encoding="utf-8")
+
+
+def test_two_classes_that_look_like_one_are_counted_by_their_photos(tmp_path: Path) -> None:
+    photos = tuple(TellingPhoto(f"p{n}", "owl", "wren", 0.9, None) for n in range(6))
+    pair = ConfusedPair(("owl", "wren"), 7, photos, True, "these two are told apart no better than by chance")
+    found = Review(3, 0.5, 20, (), (), (pair,), ())
+    file = write_review(tmp_path / "review.html", found, lambda _: None, model="birds")
+    page = file.read_text(encoding="utf-8")
+    assert "Confused: owl and wren, 7 photos<" in page
+    assert ["fiveshot", "move", "birds", "--all-of", "owl", "--to", "wren"] in commands(page)
+
+
+def test_wrong_names_come_before_what_was_left_open(tmp_path: Path) -> None:
+    unsure = [WrongPhoto(f"{n}.jpg", "owl", None, "owl", between=("owl", "wren")) for n in range(3)]
+    unknown = [WrongPhoto(f"{n}.jpg", "owl", None, "owl") for n in range(3, 5)]
+    wrong = (WrongPhoto("5.jpg", "owl", "wren", "wren"), *unknown, *unsure)
+    measured = Evaluation(9, 0, 0.9, 0.9, 0.2, None, None, 0.0, (), (), wrong)
+    page = write_mistakes(tmp_path / "mistakes.html", measured, [], lambda _: None).read_text(encoding="utf-8")
+    titles = ["owl, shown as wren (1)", "owl, called unknown (2)", "owl, unsure: owl or wren (3)"]
+    places = [page.index(title) for title in titles]
+    assert places == sorted(places)

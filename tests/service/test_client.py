@@ -144,6 +144,22 @@ def test_learn_predict_and_list(client: Client, tmp_path: Path, service: Live, m
     assert (refused.value.status, refused.value.code) == (409, "changed")
 
 
+def test_settings_are_changed_and_brought_back(client: Client, service: Live) -> None:
+    def rates() -> tuple[float, float]:
+        found = service.client.get("/v1/model").json()
+        return found["false_rejection"], found["wrong_answers"]
+
+    before = rates()
+    assert client.set(false_rejection=0.2).rate == 0.2
+    assert client.set(wrong_answers=0.1).photos == 6  # learned photos
+    assert rates() == (0.2, 0.1)
+    client.undo()
+    client.undo()
+    assert rates() == before
+    with pytest.raises(ServiceError):
+        client.set(false_rejection=2)
+
+
 def test_photos_are_moved_removed_and_brought_back(client: Client) -> None:
     client.learn("blue", photos("blue", 4))
     ids = [one.id for one in client.photos("blue")]

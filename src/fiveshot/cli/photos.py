@@ -294,6 +294,10 @@ def _tell(answer: Answer, measured: Evaluation) -> None:
     answer.say(f"accuracy                   {percent(measured.accuracy)}")
     answer.say(f"  of those not rejected    {percent(measured.accepted_accuracy)}")
     answer.say(f"called unknown             {percent(measured.false_rejection)}")
+    answer.say(f"unsure between two         {percent(measured.unsure)}")
+    if measured.levels is None and measured.named is not None:
+        named = measured.named
+        answer.say(f"answered with a name       {percent(named.share)}, of these right {percent(named.right)}")
     if measured.levels is not None:
         by_class, by_group = measured.levels.by_class, measured.levels.by_group
         answer.say(f"accuracy of the groups     {percent(measured.levels.group_accuracy)}")
@@ -329,10 +333,10 @@ def _tell_classes(answer: Answer, classes: Sequence[ClassResult]) -> None:
 
 def _tell_wrong(answer: Answer, wrong: Sequence[WrongPhoto]) -> None:
     for one in wrong[:SHOWN]:
-        shown = f"shown as {one.shown_as}" if one.shown_as else f"called unknown (most like {one.most_like})"
-        answer.say(f"{one.photo}: {shown}")
+        unknown = one.shown_as is None and not one.between
+        answer.say(f"{one.photo}: {one.answer}{f' (most like {one.most_like})' if unknown else ''}")
     if len(wrong) > SHOWN:
-        answer.say(f"and {len(wrong) - SHOWN:,} more wrong photos; --json names all")
+        answer.say(f"and {len(wrong) - SHOWN:,} more photos without the right answer; --json names all")
 
 
 @dataclass(frozen=True)

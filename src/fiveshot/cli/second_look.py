@@ -82,7 +82,7 @@ def review(
         if keep:
             _keep(answer, recognizer, found, keep)
         elif apply:
-            _apply(answer, recognizer, found, apply, yes=yes)
+            _apply(answer, recognizer, found, apply, model, yes=yes)
         else:
             _tell_review(answer, found, model)
             firm = next((one for one in found.suggestions if one.firm), None)
@@ -115,7 +115,9 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
     answer.result["kept"] = ids
 
 
-def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[str], *, yes: bool) -> None:
+def _apply(
+    answer: Answer, recognizer: Recognizer, found: Review, kinds: list[str], model: Path, *, yes: bool
+) -> None:
     from fiveshot.recognizer import apply_review
 
     wanted = found.of(kinds, firm=True)
@@ -124,7 +126,7 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
         answer.note(f"{counted(undecided, 'photo')} left for you to decide: use move, remove or review --keep")
     if not wanted:
         answer.result["applied"] = None
-        answer.say(f"no suggestion about {' or '.join(kinds)} photos is firm; the model did not change")
+        answer.say(f"none of these suggestions is firm ({', '.join(kinds)}); the model did not change")
         return
     _tell_suggestions(answer, wanted, most=len(wanted))
     if not yes:
@@ -137,7 +139,7 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
         typer.confirm(f"change {counted(len(wanted), 'photo')} as listed?", abort=True)
     done = apply_review(recognizer, wanted)
     answer.result["applied"] = to_json(done)
-    back = command("undo", recognizer.path)
+    back = command("undo", model)
     answer.say(f"changed {counted(len(done.ids), 'photo')}; undo it with: {back}")
     for name, count in done.counts.items():
         answer.say(f"{name}: {counted(count, 'photo')} now")
@@ -201,11 +203,11 @@ def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, mo
 def _single(title: str) -> str:
     """Return the singular of a title.
 
-    >>> _single("are there twice"), _single("fit another class better")
-    ('is there twice', 'fits another class better')
+    >>> _single("are unlike the rest of their class"), _single("fit another class better")
+    ('is unlike the rest of its class', 'fits another class better')
     """
     verb, rest = title.split(" ", 1)
-    return f"{'is' if verb == 'are' else verb + 's'} {rest}"
+    return f"{'is' if verb == 'are' else verb + 's'} {rest.replace('their', 'its')}"
 
 
 def sort(
@@ -352,6 +354,8 @@ def _tell_sorting(answer: Answer, found: Sorting, model: Path, folder: Path) -> 
         own = [one for one in found.known if one.label == label]
         chances = [one.probability for one in own if one.probability is not None]
         sure = f", {percent(sum(chances) / count, 0)} sure" if chances else ""
+        unsure = sum(bool(one.between) for one in own)
+        sure += f", {unsure:,} unsure" if unsure else ""
         answer.say(f"  {label}: {counted(count, 'photo')}{sure} ({shown((own[0].photo,))})")
     unknown = sum(len(group.photos) for group in found.groups)
     answer.say(f"unknown: {counted(unknown, 'photo')} in {counted(len(found.groups), 'group')}")

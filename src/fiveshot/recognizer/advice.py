@@ -307,7 +307,8 @@ def _mixed_up(look: _ReviewData, alike: set[tuple[str, str]]) -> Iterator[Sugges
         if (first, second) in alike:
             continue
         votes = int((near == code).sum())
-        reason = f"{votes or 'none'} of the {len(near)} nearest photos are of {to!r}; {look.called(row)}"
+        are = "is" if votes == 1 else "are"
+        reason = f"{votes or 'none'} of the {len(near)} nearest photos {are} of {to!r}; {look.called(row)}"
         own = int(look.leaving.codes[row])
         firm = (
             bool(share[row] < FIRM_SHARE)
@@ -384,7 +385,8 @@ def _duplicates(look: _ReviewData, sha256s: Sequence[str]) -> Iterator[Suggestio
     for row, earlier, likeness in near_pairs(look.leaving.X, sha256s):
         label, of = look.label(row), look.label(earlier)
         what = "the same file as" if sha256s[row] == sha256s[earlier] else "almost identical to"
-        where = "it teaches nothing new" if label == of else f"that is in {of!r}: one of them is misplaced"
-        reason = f"it is {what} {look.ids[earlier]}; {where}"
+        where = "" if label == of else f" of {of!r}"
+        so = "it teaches nothing new" if label == of else "one of the two is in the wrong class"
+        reason = f"it is {what} {look.ids[earlier]}{where}; {so}"
         firm = label == of  # in two classes: it is not known which one is wrong
         yield look.suggestion("duplicates", row, likeness, reason, beside=look.ids[earlier], firm=firm)

@@ -441,9 +441,10 @@ def rename(change: Change, old: str, new: str) -> None:
     if new == old:
         raise InputError(f"the class is called {old!r} already", hint="give it another name")
     if new in change.before:
+        join = command("move", change.folder, "--all-of", old, "--to", new)
         raise InputError(
             f"there is a class {new!r} already",
-            hint=f"choose another name, or join the two: {command('move', 'MODEL', '--all-of', old, '--to', new)}",
+            hint=f"choose another name, or join the two: {join}",
             code="known_class",
         )
     rename_all(change, {old: new})

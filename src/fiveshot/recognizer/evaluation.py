@@ -63,11 +63,14 @@ class Confusion:
 
 @dataclass(frozen=True)
 class WrongPhoto:
-    """A photo with a wrong answer: ``shown_as`` another class, or None for one that was called unknown.
+    """A photo without the right answer: ``shown_as`` another class, unsure ``between`` two, or called unknown.
 
     ``name`` is its class; a photo of a class that the model does not know should have been called unknown.
-    A group is a right answer for all its classes. ``most_like`` is the best candidate in any case, and ``why`` the
-    learned photo that it is most like.
+    A group is a right answer for all its classes. ``shown_as`` is None, and ``between`` empty, where they do not
+    apply. ``most_like`` is the best candidate in any case, and ``why`` the learned photo that it is most like.
+
+    >>> WrongPhoto("1.jpg", "owl", None, "wren", between=("wren", "owl")).answer
+    'unsure: wren or owl'
     """
 
     photo: str
@@ -75,6 +78,14 @@ class WrongPhoto:
     shown_as: str | None
     most_like: str
     why: tuple[Neighbor, ...] = ()
+    between: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> str:
+        """The answer in words."""
+        if self.shown_as is not None:
+            return f"shown as {self.shown_as}"
+        return f"unsure: {' or '.join(self.between)}" if self.between else "called unknown"
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ class OtherFolder:
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers of one level: the share of all known photos that they are, and the share of them that is right."""
+    """Answers of one kind: the share of all known photos that they are, and the share of them that is right."""
 
     share: float
     right: float | None
@@ -129,6 +140,10 @@ class Evaluation:
         The same among those that were not called unknown.
     false_rejection, unknown_rejection : float or None
         Shares of the known and of the other photos that were called unknown.
+    unsure : float or None
+        Share of the known photos that were unsure between two classes.
+    named : Answers or None
+        Answers with a name, of a class or a group: at most the model's share of wrong answers should be wrong.
     unknown_auroc : float or None
         How well familiarity alone separates known from unknown photos.
     calibration_error : float or None
@@ -138,7 +153,7 @@ class Evaluation:
     confusions : tuple of Confusion
         Classes taken for others, the most frequent first.
     wrong : tuple of WrongPhoto
-        Photos with a wrong name first, then those called unknown.
+        Photos with a wrong name first, then those called unknown, then unsure ones.
     other_folders : tuple of OtherFolder
         Folders that are not classes of the model: they test the rejection.
     learned_photos : int
@@ -174,6 +189,8 @@ class Evaluation:
     other_folders: tuple[OtherFolder, ...] = ()
     learned_photos: int = 0
     levels: LevelResults | None = None
+    unsure: float | None = None
+    named: Answers | None = None
 
 
 def evaluate(
@@ -314,18 +331,23 @@ def evaluate_features(
         other_folders=tuple(other_folders(names, snapshot.classes)),
         learned_photos=sum(sha256 in learned for sha256 in sha256s),
         levels=_levels(predictions, names, known) if snapshot.groups.members and known.any() else None,
+        unsure=_share(np.array([one.unsure for one in predictions]), known),
+        named=_answers(predictions, names, known, ("class", "group")) if known.any() else None,
     )
 
 
 def _levels(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> LevelResults:
-    kinds = np.array([one.answer for one in predictions])
-    right = np.array([_is_right(one, name) for one, name in zip(predictions, names, strict=True)])
     widest = np.array([is_within(name, one.levels[0].label) for one, name in zip(predictions, names, strict=True)])
+    by_class, by_group = (_answers(predictions, names, known, (kind,)) for kind in ("class", "group"))
+    return LevelResults(float(widest[known].mean()), by_class, by_group)
 
-    def answers(kind: str) -> Answers:
-        return Answers(float((kinds[known] == kind).mean()), _share(right, known & (kinds == kind)))
 
-    return LevelResults(float(widest[known].mean()), answers("class"), answers("group"))
+def _answers(
+    predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_], kinds: Sequence[str]
+) -> Answers:
+    given = np.array([one.answer in kinds for one in predictions])
+    right = np.array([_is_right(one, name) for one, name in zip(predictions, names, strict=True)])
+    return Answers(float(given[known].mean()), _share(right, known & given))
 
 
 def _is_right(prediction: Prediction, name: str) -> bool:
@@ -365,12 +387,11 @@ def _wrong(
     ]
     near = snapshot.neighbors(X[rows], 1) if rows else []
     wrong = [
-        WrongPhoto(
-            predictions[row].photo, names[row], predictions[row].label, predictions[row].candidates[0].label, why
-        )
+        WrongPhoto(one.photo, names[row], one.label, one.candidates[0].label, why, one.between)
         for row, why in zip(rows, near, strict=True)
+        for one in [predictions[row]]
     ]
-    return sorted(wrong, key=lambda one: one.shown_as is None)
+    return sorted(wrong, key=lambda one: (one.shown_as is None, bool(one.between)))
 
 
 def _class_results(

@@ -57,7 +57,7 @@ def place_sorted(
     sorting : Sorting
         What ``sort_photos`` returned.
     folder : str or path
-        The folder for the results; unknown photos go to ``_unknown/g3`` and so on.
+        The folder for the results; unknown photos go to ``_unknown/g3`` and so on, unsure ones to ``_unknown``.
     way : {"copy", "link", "move"}
         What happens to the photos.
     names : mapping of str to str, optional
@@ -85,7 +85,7 @@ def place_sorted(
     >>> place_sorted(Sorting((), (), (), ()), tempfile.mkdtemp(), dry_run=True).there
     0
     """
-    labels = {one.photo: one.label for one in sorting.known}
+    labels: dict[int, str | None] = {one.photo: one.place for one in sorting.known}
     labels |= {photo: name for place, name in (names or {}).items() for photo in sorting.photos_of(place)}
     groups = {photo: group.id for group in sorting.groups for photo in group.photos}
     folders = ClassFolders(folder, way, dry_run=dry_run)
@@ -164,7 +164,7 @@ def _renumbered(found: Sorting, numbers: Sequence[int]) -> Sorting:
 
 
 def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArray[np.float64], list[str | None]]:
-    """Return which photos are known, and the doubt and the most probable class of every photo."""
+    """Return which photos are known, the doubt about every photo, and the class of known ones."""
     doubt, guesses = np.ones(len(X)), list[str | None]([None] * len(X))
     if not len(snapshot.memory.labels):
         return [], doubt, guesses
@@ -174,12 +174,12 @@ def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArra
         part = slice(start, start + COMPARED)
         for place, one in enumerate(snapshot.predict_features(X[part], 2)):
             row, best = start + place, one.candidates[0]
-            guesses[row] = best.label
             if one.unknown or (limit is not None and _likeness(snapshot, X[row], best.label) < limit):
                 continue
+            guesses[row] = best.label
             chances = [each.probability for each in one.candidates if each.probability is not None]
             doubt[row] = 1 - (chances[0] - chances[1]) if chances else 0.0  # between the two most probable classes
-            known.append(KnownPhoto(row, best.label, best.probability))
+            known.append(KnownPhoto(row, best.label, best.probability, one.between))
     return sorted(known, key=lambda one: (-(one.probability or 0.0), one.photo)), doubt, guesses
 
 

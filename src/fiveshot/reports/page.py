@@ -151,7 +151,7 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
         "title": title,
         "number": number,
         "setting": described(experiment.protocol),
-        "backbone": experiment.provenance.get("backbone", "unknown"),
+        "backbone": experiment.provenance.get("backbone", "a backbone that is not recorded"),
         "official_lists": experiment.session_lists is not None,
         "best": (best.label, percent(best.summary.a_last)),
         "results": results,

@@ -85,17 +85,19 @@ def write_mistakes(
     """
     by_name = {photo.name: photo for photo in photos}
     groups: dict[str, list[_Entry]] = {}
+    ranks: dict[str, int] = {}
     for one in measured.wrong[:MOST]:
-        unknown = one.shown_as is None
+        unknown = one.shown_as is None and not one.between
         said = f"{one.name}, most like {one.most_like}" if unknown else one.name
         small = _small([by_name[one.photo]])[0] if one.photo in by_name else None
         figures = [_picture(small, PurePath(one.photo).name, said)]
         for near in one.why:
             said = f"of {near.label}, likeness {near.likeness:.2f}"
             figures.append(_picture(learned(near.id), shown_photo(near.id, near.name), said))
-        title = f"{one.name}, {'called unknown' if unknown else f'shown as {one.shown_as}'}"
+        title = f"{one.name}, {one.answer}"
+        ranks[title] = bool(one.between) if one.shown_as is None else -1  # wrong names first, unsure ones last
         groups.setdefault(title, []).append(_Entry(figures, [one.photo]))
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    ordered = sorted(groups.items(), key=lambda group: (ranks[group[0]], -len(group[1])))
     return _write(out, "Mistakes", _lead(measured), _numbered(ordered), max(0, len(measured.wrong) - MOST))
 
 
@@ -103,7 +105,7 @@ def _lead(measured: Evaluation) -> str:
     total = measured.photos + measured.unknown_photos
     if not measured.wrong:
         return f"No photo was answered wrongly, of {counted(total, 'photo')}."
-    return f"{counted(len(measured.wrong), 'photo')} of {total:,} answered wrongly."
+    return f"{counted(len(measured.wrong), 'photo')} of {total:,} without the right answer."
 
 
 def write_review(
@@ -161,9 +163,11 @@ def write_review(
         what = f"Move it to {one.to}" if one.to else "Remove it"
         commands = [(what if one.firm else f"Look at this. Perhaps: {what.lower()}", action), ("Or keep it", keep)]
         groups.setdefault(f"They {FOUND[one.kind]}", []).append(_Entry(figures, [_sentence(one.reason)], commands))
+    pairs: list[_Group] = []
     for pair in review.pairs:
         first, second = pair.classes
-        entries = groups.setdefault(f"Confused: {first} and {second}", [])
+        entries: list[_Entry] = []
+        pairs.append(_Group(f"Confused: {first} and {second}, {counted(pair.count, 'photo')}", entries))
         if pair.alike:
             join = command("move", name, "--all-of", first, "--to", second)
             entries.append(_Entry((), [_sentence(pair.advice)], [("Join them", join)]))
@@ -172,12 +176,12 @@ def write_review(
             figures = beside(photo.photo, photo.name, said, photo.beside, photo.beside_name, photo.taken_for)
             entries.append(_Entry(figures))
     found = f"{counted(len(review.suggestions), 'photo')} to decide about."
-    lead = found if groups else "There is nothing to look at again."
+    lead = found if groups or pairs else "There is nothing to look at again."
     if review.accuracy is not None:
         share = f"{100 * review.accuracy:.1f} % of {counted(review.judged, 'photo')}"
         lead = f"{share} are recognized when they are left out. {lead}"
     left_out = max(0, len(review.suggestions) - MOST)
-    return _write(out, f"Review of {name.name}", lead, _numbered(groups.items()), left_out)
+    return _write(out, f"Review of {name.name}", lead, [*_numbered(groups.items()), *pairs], left_out)
 
 
 def write_sorting(out: FilePath, sorting: Sorting, *, model: FilePath, folder: FilePath) -> Path:
@@ -243,7 +247,7 @@ def write_sorting(out: FilePath, sorting: Sorting, *, model: FilePath, folder: F
     known = []
     for label in dict.fromkeys(one.label for one in sorting.known):
         own = [one for one in sorting.known if one.label == label]
-        shares = [_share(one.probability) for one in own]
+        shares = [_share(one.probability) + (f", or {one.between[1]}" if one.between else "") for one in own]
         known.append(entry([one.photo for one in own], f"{label}, {counted(len(own), 'photo')}", shares))
     unknown = sum(len(group.photos) for group in sorting.groups)
     lead = (

@@ -255,7 +255,7 @@ class Engine:
             if old not in contents:
                 raise not_found(f"there is no class {old!r}")
             if new in contents:
-                hint = "choose another name, or join the two: POST /v1/photos/move with all_of and to"
+                hint = f"choose another name, or join the two: move all photos of {old!r} to {new!r}"
                 raise ApiError(409, "name_taken", f"there is a class {new!r} already", hint)
             self.recognizer.rename(old, new)
             return ChangeMade("rename", (new,), 1, self.recognizer.snapshot.state)

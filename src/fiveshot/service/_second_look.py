@@ -192,14 +192,16 @@ class Sortings:
         known = {each.photo: each for each in found.known}
         groups = {photo: group.id for group in found.groups for photo in group.photos}
         labels = {number: each.label for number, each in known.items()} | learned
+        folders = {number: each.place for number, each in known.items()} | learned
         every = range(len(found.photos))
-        places = free_places([(found.photos[n], labels.get(n), groups.get(n, "")) for n in every])
+        places = free_places([(found.photos[n], folders.get(n), groups.get(n, "")) for n in every])
         return [
             SortedPlace(
                 photo=number,
                 place=place,
                 label=labels.get(number),
                 probability=known[number].probability if number in known and number not in learned else None,
+                unsure=number in labels and folders[number] is None,
                 group=None if number in labels else groups.get(number),
                 learned=number in learned,
             )
@@ -284,10 +286,11 @@ class SortedPlace(BaseModel):
 
     photo: int = Field(description="Its number.")
     place: str = Field(description="A folder and a file name; no two photos have the same.")
-    label: str | None = Field(description="Its class; null if it is unknown.")
+    label: str | None = Field(description="Its most probable class; null if it is unknown.")
     probability: float | None = Field(
         description="Null for a learned or unknown photo, and if there is one class."
     )
+    unsure: bool = Field(description="Whether its class is unsure; its folder is then that of unknown photos.")
     group: str | None = Field(description="Id of the group of an unknown photo.")
     learned: bool = Field(description="Whether the model has learned it.")
 

@@ -13,15 +13,22 @@ from fiveshot.values.photos import BadImage
 class KnownPhoto:
     """A photo that shows a known class, by its number among the sorted photos.
 
-    The probability is None while the model has a single class.
+    The probability is None while the model has a single class. ``between`` has the two most probable classes of a
+    photo whose class is unsure; it is empty otherwise.
 
-    >>> KnownPhoto(3, "owl", 0.9).label
-    'owl'
+    >>> KnownPhoto(3, "owl", 0.5, ("owl", "wren")).place, KnownPhoto(4, "owl", 0.9).place
+    (None, 'owl')
     """
 
     photo: int
     label: str
     probability: float | None
+    between: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str | None:
+        """The class whose folder the photo belongs in; None if it is unsure."""
+        return None if self.between else self.label
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class PhotoGroup:
 
 @dataclass(frozen=True)
 class Question:
-    """A photo to name, the photos that get the same name, how useful that is, and a guess.
+    """A photo to name, the photos that get the same name, how useful that is, and the class if it is known.
 
     >>> Question(3, (5, 8), 0.7, guess="owl").companions
     (5, 8)

@@ -11,6 +11,7 @@ from models import photos
 from fiveshot.core.scorers import make_scorer
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.evaluation import evaluate_features
 from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
 from fiveshot.recognizer.recognition.sureness import EXPECTED, sure_threshold, threshold_in
 from fiveshot.values import Candidate
@@ -79,6 +80,26 @@ def test_look_alikes_are_unsure_and_others_are_named(make: Callable[..., Recogni
     assert all(set(one.between) == {"barn owl", "tawny owl"} and one.label is None for one in unsure)
     assert (named.label, named.between) == ("wren", ())
     assert all(one.label for one in model.predict_features(twin[10:], sure=0.01))  # what is asked for goes before
+
+
+def test_an_unsure_photo_is_not_called_unknown_when_it_is_measured(make: Callable[..., Recognizer]) -> None:
+    model = make(head="unbiased-lda")
+    twin = photos("barn owl", 20)
+    model.learn_features("barn owl", twin[:5])
+    model.learn_features("tawny owl", twin[5:10])
+    model.learn_features("wren", photos("wren"))
+    seen = model.predict_features(twin[10:])
+    unsure = [one for one in seen if one.unsure]
+    named = [one for one in seen if one.label is not None]
+    found = evaluate_features(model.snapshot, twin[10:], ["barn owl"] * 10)
+    assert (found.unsure, found.named.share) == (len(unsure) / 10, len(named) / 10)
+    assert found.false_rejection == pytest.approx(1 - found.unsure - found.named.share)
+    right = [one.label == "barn owl" for one in named]
+    assert found.named.right == (np.mean(right) if right else None)
+    said = [one for one in found.wrong if one.answer.startswith("unsure: ")]
+    assert len(said) == len(unsure) > 0
+    assert {one.answer for one in said} <= {"unsure: barn owl or tawny owl", "unsure: tawny owl or barn owl"}
+    assert [one.between for one in found.wrong] == sorted((one.between for one in found.wrong), key=bool)
 
 
 def test_the_rate_of_wrong_answers_is_changed_and_undone(make: Callable[..., Recognizer]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from chromium import Watched
@@ -71,6 +72,44 @@ def test_several_findings_at_once(open_page: Callable[..., Watched], mixed_up: L
     page.click("#notice-ways button:text-is('Undo')")
     page.locator("#notice", has_text="Undone:").wait_for()
     assert (photos(mixed_up, "red"), photos(mixed_up, "green")) == (6, 7)
+
+
+def test_only_firm_suggestions_are_followed_at_once(open_page: Callable[..., Watched], mixed_up: Live) -> None:
+    """The others are to be looked at one by one, as with --apply."""
+    firm: set[str] = set()  # photos
+
+    def answer(route: Any) -> None:
+        found = route.fetch().json()
+        for one in found["suggestions"]:
+            one["firm"] = one["photo"] in firm
+        route.fulfill(json=found)
+
+    found = mixed_up.client.get("/v1/review").json()["suggestions"]
+    wrong = next(one["photo"] for one in found if one["kind"] == "mixed-up")
+    assert len({one["photo"] for one in found}) > 1
+    page = open_page(mixed_up.url + "#teach").page
+    page.route("**/v1/review", answer)
+    state = mixed_up.client.get("/v1/model").json()["state"]
+    for firm in (set(), {wrong}):
+        page.goto(mixed_up.url + "#review")
+        page.reload()
+        page.locator("#findings .pick").first.wait_for()
+        page.focus("#findings .open")
+        page.keyboard.press("Control+a")
+        page.click("#review-apply")
+        if not firm:
+            page.locator("#review-messages", has_text="No suggestion that you selected is firm").wait_for()
+            assert mixed_up.client.get("/v1/model").json()["state"] == state
+    page.locator("#notice", has_text=f"Moved {wrong} to “red”.").wait_for()
+    assert "left for you to decide" in page.inner_text("#notice-text")
+    assert (photos(mixed_up, "red"), photos(mixed_up, "green")) == (7, 6)
+
+
+def test_on_a_phone_no_column_is_cut_off(open_page: Callable[..., Watched], mixed_up: Live) -> None:
+    page = open_page(mixed_up.url + "#review", viewport={"width": 390, "height": 844}).page
+    page.locator("#enough-rows button").nth(1).wait_for()
+    over = "[...document.querySelectorAll('#view-review .scroll')].map(one => one.scrollWidth - one.clientWidth)"
+    assert page.evaluate(over) == [0]
 
 
 def test_enough_says_which_class_wants_photos(open_page: Callable[..., Watched], mixed_up: Live) -> None:

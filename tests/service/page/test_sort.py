@@ -101,6 +101,27 @@ def test_the_queue_asks_what_teaches_most(open_page: Callable[..., Watched], ser
     assert service.names() == ["asked"]
 
 
+def test_an_unsure_photo_is_marked(open_page: Callable[..., Watched], service: Live) -> None:
+    service.learn("red", 5)
+    service.learn("blue", 5)
+
+    def answer(route: Any) -> None:
+        found = route.fetch().json()
+        for one in found["known"][:1]:
+            one["between"] = ["red", "blue"]
+            one["probability"] = 0.61
+        route.fulfill(json=found)
+
+    page = open_page(service.url + "#sort").page
+    page.route("**/v1/sort/*", answer)
+    page.set_input_files("#pick-sort", photos("red", count=9)[5:])  # the first five were learned
+    page.locator("#groups .doubtful").wait_for()
+    tile = page.locator("#groups .doubtful")
+    assert (tile.count(), tile.locator("p").inner_text()) == (1, "61 %, unsure")
+    assert (tile.get_attribute("title") or "").endswith(".jpg: unsure: red or blue")
+    assert page.locator("#groups .share", has_text=", 1 unsure").count() == 1
+
+
 def test_sorted_photos_are_taken_home(open_page: Callable[..., Watched], service: Live, tmp_path: Path) -> None:
     """A table and folders of the photos themselves: of classes, of groups, and of what was learned before."""
     service.learn("red", 5)

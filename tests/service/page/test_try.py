@@ -53,10 +53,31 @@ def test_try_keeps_every_photo(
         ).json()["predictions"]
     ]
     for row, found in zip(rows[:9], kept, strict=True):
-        assert row["label"] == (found["label"] or "")
+        assert (row["label"], row["answer"]) == (found["label"] or "", found["answer"])
+        assert [row["most_like"], row["runner_up_1"]] == [one["label"] for one in found["candidates"][:2]]
         assert float(row["probability"]) == pytest.approx(found["probability"])
     assert rows[9]["label"] == ""
     assert "not a photo" in rows[9]["error"]
+
+
+def test_photos_that_come_before_the_model_is_loaded_are_asked_about(
+    open_page: Callable[..., Watched], service: Live
+) -> None:
+    service.learn("red", 3)
+    service.learn("green", 3)
+    page = open_page(service.url + "#teach").page
+    held: list[Any] = []
+    page.route("**/v1/model", lambda route: held.append(route))
+    page.goto(service.url + "#review")
+    page.reload()
+    until(page, "!document.getElementById('view-review').hidden")
+    assert "no class" not in page.inner_text("#review-note")
+    visit(page, "try")
+    page.set_input_files("#pick-try", files("red", 1, 20))
+    page.locator("#answers .answer").first.wait_for()
+    assert held
+    for one in held:
+        one.continue_()
 
 
 def shown(page: Any, name: str, number: int = 30, count: int = 1) -> None:

@@ -62,6 +62,7 @@ _FIGURES = {
     "accuracy": "known photos whose best candidate is right",
     "accepted_accuracy": "the same among those not called unknown",
     "false_rejection": "known photos called unknown",
+    "unsure": "known photos unsure between two classes",
     "unknown_rejection": "photos of other classes called unknown",
     "calibration_error": "expected calibration error of the probabilities",
 }

@@ -31,11 +31,12 @@ export const percent = (share) => {
   if (hundredths > 0 && hundredths < 1) return "under 1 %";
   return `${hundredths > 99 && hundredths < 100 ? "over 99" : Math.round(hundredths)} %`;
 };
-// A text of the service as a sentence. The name of a file is not changed, even at the beginning of a sentence.
+const ID = /^[ps]\d+\b/; // of a learned photo or a sighting
+// A text of the service as a sentence. An id or the name of a file is not changed, even at the beginning of a sentence.
 export function sentence(text, names = []) {
   const trimmed = String(text).trim();
   if (!trimmed) return "";
-  const begun = names.some((name) => trimmed.startsWith(name)) ? trimmed : trimmed[0].toUpperCase() + trimmed.slice(1);
+  const begun = ID.test(trimmed) || names.some((name) => trimmed.startsWith(name)) ? trimmed : trimmed[0].toUpperCase() + trimmed.slice(1);
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 export const quoted = (names, most = 5) => {

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { $, button, grouped, inSlices, make, percent, plural, sentence } from "./elements.js";
 import { change, complain } from "./notices.js";
-import { model, whenChanged } from "./model.js";
+import { isKnown, model, whenChanged } from "./model.js";
 import { chooseName } from "./naming.js";
 import { enlarge, ofPhoto, openerOfPhoto, showPhoto } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
@@ -23,6 +23,7 @@ let selection = null;
 let round = 0;
 
 export async function open() {
+  if (!isKnown()) return; // once it is, this is called again
   if (!model.classes) return empty("The model knows no class yet. Teach it one first.");
   if (review && review.state === model.state) return;
   const mine = ++round;
@@ -48,8 +49,8 @@ function empty(text) {
 async function show(mine) {
   selection.clear();
   found = new Map(review.suggestions.map((one) => [`${one.kind}:${one.photo}`, one]));
-  const photos = review.judged ? `${percent(review.accuracy)} of ${plural(review.judged, "photo")} are recognized when each is left out in turn.` : "There are too few photos to leave any out.";
-  const kept = review.kept ? ` ${plural(review.kept, "photo")} you decided about before.` : "";
+  const photos = review.judged ? `${percent(review.accuracy)} of ${plural(review.judged, "photo")} are recognized when each is left out in turn.` : "Too few photos to test: two classes are needed, one of them with two photos or more.";
+  const kept = review.kept ? ` Not shown: ${plural(review.kept, "photo")} that you decided about.` : "";
   $("review-note").textContent = photos + (found.size ? "" : " Nothing else to look at.") + kept;
   $("review-findings").hidden = !found.size;
   $("review-pairs").hidden = !review.pairs.length;
@@ -132,14 +133,22 @@ function enoughRow(one) {
 }
 
 // One request for each class that gets photos, one for all removed photos. They can be undone one by one or all at once.
-async function apply(all) {
+async function apply(all, more = "") {
   const ones = [...new Map([...all].reverse().map((one) => [one.photo, one])).values()]; // the first suggestion for a photo
   const moves = grouped(ones.filter((one) => one.action === "move"), (one) => one.to);
   const gone = ones.filter((one) => one.action === "remove").map((one) => one.photo);
   const work = Array.from(moves, ([to, some]) => () => api.move(idsOf(some), to));
   if (gone.length) work.push(() => api.remove(gone));
   const said = ones.length > 1 ? `Followed the suggestions for ${plural(ones.length, "photo")}.` : ones[0].action === "move" ? `Moved ${ones[0].photo} to “${ones[0].to}”.` : `Removed ${ones[0].photo} of “${ones[0].label}”.`;
-  await changeModel(work, said);
+  await changeModel(work, said + more);
+}
+
+// Of several at once only firm ones are followed, as `review --apply` does. The others are for a person to decide.
+function applyFirm(all) {
+  const firm = all.filter((one) => one.firm);
+  const others = all.length - firm.length;
+  if (!firm.length) return complain("No suggestion that you selected is firm. Look at each photo and use the buttons beside it.", $("review-messages"));
+  return apply(firm, others ? ` ${others} left for you to decide.` : "");
 }
 
 const idsOf = (ones) => [...new Set(ones.map((one) => one.photo))];
@@ -163,7 +172,7 @@ export function setUp() {
   selection = new Selection($("findings"), (chosen) => tellChosen(chosen));
   const tellChosen = setUpBar($("review-bar"), () => selection, "finding");
   const chosen = () => [...selection.chosen].map((key) => found.get(key)).filter(Boolean);
-  $("review-apply").addEventListener("click", () => apply(chosen()));
+  $("review-apply").addEventListener("click", () => applyFirm(chosen()));
   $("review-move").addEventListener("click", () => move(chosen()));
   $("review-remove").addEventListener("click", () => remove(chosen()));
   $("review-keep").addEventListener("click", () => keep(chosen()));

@@ -133,35 +133,40 @@ function unknownSection({ group, numbers }) {
 function knownSection({ label, ones, numbers }) {
   const chances = ones.map((one) => one.probability).filter((one) => one !== null); // the only class of a model has none
   const sure = chances.length ? `, ${percent(chances.reduce((sum, one) => sum + one, 0) / ones.length)} sure on average` : "";
-  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}${sure}`));
+  const unsure = ones.filter((one) => one.between.length).length;
+  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}${sure}${unsure ? `, ${unsure} unsure` : ""}`));
   const add = button(`Add to ${label}`, "", () => learn(numbers, label));
-  return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, one.probability ?? undefined])));
+  return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, one])));
 }
 
-function section(kind, numbers, head, shares = new Map()) {
+function section(kind, numbers, head, known = new Map()) {
   const list = make("ul", "tiles");
   const more = button(`Show all ${numbers.length}`, "quiet", () => {
     more.remove();
-    inSlices(numbers.slice(SHORT), (number) => list.append(tile(number, shares.get(number))));
+    inSlices(numbers.slice(SHORT), (number) => list.append(tile(number, known.get(number))));
   });
-  list.append(...numbers.slice(0, SHORT).map((number) => tile(number, shares.get(number))));
+  list.append(...numbers.slice(0, SHORT).map((number) => tile(number, known.get(number))));
   const rows = Math.ceil(Math.min(numbers.length, SHORT) / 8);
   const made = make("section", kind, head, list, numbers.length > SHORT ? more : undefined);
   made.style.containIntrinsicSize = `auto ${80 + 150 * rows}px`;
   return made;
 }
 
-function tile(number, share) {
+// A photo; `known` says what it shows, if that is known.
+function tile(number, known) {
   let item = tiles.get(number);
   const photo = files.get(number);
+  const name = photo?.name || `photo ${number + 1}`;
   if (!item) {
-    const name = photo?.name || `photo ${number + 1}`;
     item = make("li", "", opener(ofAddress(api.sortedPicture(session, number), name), name, () => enlargeAll(item)), picker(name), make("p", "small muted"));
     item.dataset.key = String(number);
-    item.title = name;
     tiles.set(number, item);
   }
-  item.lastChild.textContent = share === undefined ? photo?.name || "" : percent(share);
+  const unsure = Boolean(known?.between.length);
+  item.classList.toggle("doubtful", unsure);
+  item.title = unsure ? `${name}: unsure: ${known.between.join(" or ")}` : name;
+  const share = known ? known.probability : null; // the only class of a model has none
+  item.lastChild.textContent = share === null ? photo?.name || "" : `${percent(share)}${unsure ? ", unsure" : ""}`;
   return item;
 }
 

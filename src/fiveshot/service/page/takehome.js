@@ -32,8 +32,8 @@ export function setUp({ places, fileOf, bad }) {
     $("sort-packing").textContent = "";
   };
   $("sort-csv").addEventListener("click", () => during((all) => {
-    const lines = [["photo", "class", "probability", "group", "learned", "place", "error"]];
-    for (const one of all) lines.push([fileOf(one.photo).name, one.label, one.probability, one.group, one.learned, one.place]);
+    const lines = [["photo", "class", "probability", "unsure", "group", "learned", "place", "error"]];
+    for (const one of all) lines.push([fileOf(one.photo).name, one.label, one.probability, one.unsure, one.group, one.learned, one.place]);
     for (const { photo, reason } of bad()) lines.push([photo.name, "", "", "", "", "", reason]);
     save(csvOf(lines), "sorted.csv");
   }));

@@ -215,7 +215,7 @@ function learnedText(report) {
 }
 
 function doubts(report) {
-  const said = report.warnings.map((text) => message("warn", "", sentence(text)));
+  const said = report.warnings.map((text) => message("warn", "", sentence(`look again: ${text}`)));
   if (report.confusion || !["close", "confused"].includes(report.verdict)) return said; // otherwise a warning says it
   const how = report.verdict === "confused" ? "very much " : "";
   return [message("warn", `Looks ${how}like ${report.nearest}.`, "They may be mistaken for each other; more photos of both help."), ...said];

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { partNote, partWays } from "./frame.js";
 import { complain, tellGone } from "./notices.js";
-import { model, readOnly, whenChanged } from "./model.js";
+import { isKnown, model, readOnly, whenChanged } from "./model.js";
 import { enlarge, openerOfFile, showFile } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending } from "./sending.js";
@@ -29,7 +29,7 @@ let block = null; // the block for the next row
 let keys = 0;
 
 export function take(found) {
-  if (!model.classes) return complain(`The model knows no class yet.${readOnly ? "" : " Teach it one first."}`, $("try-messages"));
+  if (isKnown() && !model.classes) return complain(`The model knows no class yet.${readOnly ? "" : " Teach it one first."}`, $("try-messages"));
   sending.add(found.map(({ file }) => file));
 }
 
@@ -185,13 +185,14 @@ function order() {
   inSlices(sorted, append, () => answers === sorted);
 }
 
+// The columns have the names that `predict --out` gives them.
 function csvLines() {
-  const lines = [["photo", "label", "probability", "unknown", "unsure", "second", "second_probability", "verdict", "error"]];
+  const lines = [["photo", "label", "answer", "probability", "most_like", "runner_up_1", "runner_up_1_probability", "verdict", "error"]];
   for (const one of answers) {
     const { photo, found, error, verdict } = one;
-    const second = found?.candidates[1];
+    const [first, second] = found?.candidates ?? [];
     const said = !verdict ? "" : verdict.kind === "right" ? found.label : truth(one) ?? "none of these";
-    lines.push([photo.name, found?.label, found?.probability, found?.unknown, found?.unsure, second?.label, second?.probability, said, error?.message]);
+    lines.push([photo.name, found?.label, found?.answer, found?.probability, first?.label, second?.label, second?.probability, said, error?.message]);
   }
   return lines;
 }
