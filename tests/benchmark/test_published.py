@@ -129,7 +129,7 @@ NOT_FOUND = {"asp-cub200": {"images"}, "sec-prompt-cub200": {"images", "shot_dra
 def test_shipped_figures_say_where_they_were_read_and_how_they_were_measured(name: str) -> None:
     published = read_published(name)
     assert "https://" in published.origin
-    assert "not read from the paper" in published.origin or "measured anew" in published.origin
+    assert "not read from the paper" in published.origin or "measured again" in published.origin
     needed = {"class_order", "base_classes", "increment", "shots", "shot_draw", "images"}
     assert set(published.setting) == needed - NOT_FOUND.get(name, set())
     for known in published.overall.values():

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
+import doctest_blocks
+import equations
+import mounted_pages
+import nothing_from_elsewhere
 import pytest
+import reference_pages
 
 ROOT = Path(__file__).parents[2]
-
-
-def hook(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "hooks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def page(uri: str) -> SimpleNamespace:
@@ -40,11 +37,11 @@ def page(uri: str) -> SimpleNamespace:
     ],
 )
 def test_links_out_of_the_documentation_are_pointed_at_pages(where: str, written: str, pointed: str) -> None:
-    assert hook("mounted_pages").on_page_markdown(written, page(where), None, None) == pointed
+    assert mounted_pages.on_page_markdown(written, page(where), None, None) == pointed
 
 
 def test_every_card_and_result_is_a_page() -> None:
-    pages = hook("mounted_pages").PAGES
+    pages = mounted_pages.PAGES
     cards = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*_CARD.md")}
     results = {f"benchmarks/results/{path.name}" for path in (ROOT / "benchmarks" / "results").iterdir()}
     assert cards | results <= set(pages)
@@ -52,27 +49,27 @@ def test_every_card_and_result_is_a_page() -> None:
 
 
 def test_equations_become_mathml() -> None:
-    text = hook("equations").mathml("\\hat\\mu = \\alpha \\mu\n\n\\Sigma^{-1}")
+    text = equations.mathml("\\hat\\mu = \\alpha \\mu\n\n\\Sigma^{-1}")
     roots = [ET.fromstring(part) for part in re.findall(r"<math.*?</math>", text, re.DOTALL)]
     assert len(roots) == 2
     assert "μ" in "".join(roots[0].itertext())
 
 
 def test_examples_are_fenced_and_fences_left_alone() -> None:
-    fenced = hook("doctest_blocks").fenced_examples
+    fenced = doctest_blocks.fenced_examples
     assert fenced(["", ">>> 1", "1"]) == ["", "```pycon", ">>> 1", "1", "```"]
     inside = ["```python", ">>> 1", "```"]
     assert fenced(inside) == inside
 
 
 def test_the_reference_names_what_a_package_exports() -> None:
-    made = hook("reference_pages").module_page("heads", ROOT / "src" / "fiveshot" / "heads" / "__init__.py")
+    made = reference_pages.module_page("heads", ROOT / "src" / "fiveshot" / "heads" / "__init__.py")
     assert "::: fiveshot.heads" in made
     assert "- make_head\n" in made
-    errors = hook("reference_pages").module_page("errors", ROOT / "src" / "fiveshot" / "errors.py")
+    errors = reference_pages.module_page("errors", ROOT / "src" / "fiveshot" / "errors.py")
     assert "- FiveshotError\n" in errors
     assert "_rebuilt" not in errors
-    face = hook("reference_pages").module_page("", ROOT / "src" / "fiveshot" / "__init__.py")
+    face = reference_pages.module_page("", ROOT / "src" / "fiveshot" / "__init__.py")
     assert "::: fiveshot\n" in face
     assert "- Recognizer\n" in face
     assert "__version__" not in face
@@ -84,7 +81,7 @@ def test_the_reference_names_what_a_package_exports() -> None:
 def test_a_page_that_loads_something_from_elsewhere_fails(loaded: str) -> None:
     from mkdocs.exceptions import PluginError
 
-    checked = hook("nothing_from_elsewhere").on_post_page
+    checked = nothing_from_elsewhere.on_post_page
     assert checked('<a href="https://a.example">there</a>', page=page("index.md"))
     with pytest.raises(PluginError, match="elsewhere"):
         checked(loaded, page=page("index.md"))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import release
 
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
-release = sys.modules["release"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(release)
 
 ROWS = [
     release.Shipped("birds/*.onnx", "a network", "Apache-2.0", "ours"),
