@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from rich.console import Console
+from toys import toy_features
 
-from fiveshot.benchmark import OverallFigures, PublishedFigures, RunRecord, compare_runs
+from fiveshot.benchmark import OverallFigures, Protocol, PublishedFigures, RunRecord, compare_runs, run
 from fiveshot.errors import InputError
+from fiveshot.heads import NCM
 from fiveshot.reports import (
     Number,
     against_table,
@@ -53,6 +56,15 @@ def test_sides_of_several_heads_are_compared_head_by_head(bird_records: list[Run
     assert all(pair.comparison.differences["A_last"].p == 1 for pair in pairs)
     with pytest.raises(InputError, match="which of NCM, RanPAC to compare with which of C-FeCAM"):
         paired_variants(some, of(bird_records, "c-fecam"))
+
+
+def test_runs_of_one_head_are_named_by_the_parameters_in_which_they_differ() -> None:
+    birds = toy_features("birds", 8, rng=np.random.default_rng(0))
+    protocol = Protocol("birds", dataset="birds", n_classes=8, base_classes=4, increment=2)
+    cosine, euclidean = ([run(protocol, birds, NCM(metric))] for metric in ("cosine", "euclidean"))
+    (table,) = comparison_tables(paired_variants(cosine, euclidean))
+    assert table.title == "birds: NCM, metric cosine less NCM, metric euclidean"
+    assert [column.name for column in table.columns][1:3] == ["NCM, metric cosine", "NCM, metric euclidean"]
 
 
 def test_other_protocols_are_not_compared(bird_records: list[RunRecord], paper_records: list[RunRecord]) -> None:

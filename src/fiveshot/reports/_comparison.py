@@ -20,7 +20,7 @@ from fiveshot.errors import InputError
 from fiveshot.metrics import PairedDifference, hierarchical_interval, holm_corrected, mean_std, resampled_interval
 from fiveshot.reports._bench import version_notes
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
-from fiveshot.reports._variants import Experiment, Variant, experiments
+from fiveshot.reports._variants import Experiment, Variant, experiments, variant_labels
 
 LEADING = "mean A_HM"  # the measure that heads are ranked and paired by
 WITH_INTERVAL = (LEADING, "A_last")  # measures with an interval for each head
@@ -356,7 +356,9 @@ def _power_notes(difference: PairedDifference | None) -> tuple[str, ...]:
 def _pairs(first: Experiment, second: Experiment) -> list[tuple[Variant, Variant]]:
     """Return which head is compared with which."""
     if len(first.variants) == len(second.variants) == 1:
-        return [(first.variants[0], second.variants[0])]
+        one, other = first.variants[0], second.variants[0]
+        labels = variant_labels([one.records[0], other.records[0]])
+        return [(replace(one, label=labels[0]), replace(other, label=labels[1]))]
     by_label = {variant.label: variant for variant in second.variants}
     pairs = [(variant, by_label[variant.label]) for variant in first.variants if variant.label in by_label]
     if not pairs:
