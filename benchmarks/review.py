@@ -29,7 +29,7 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.features import FeatureSet
-from fiveshot.recognizer.advice import MORE_PHOTOS, applicable, review_photos
+from fiveshot.recognizer.advice.review import MORE_PHOTOS, applicable, review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.values import Review
 from fiveshot.work import one_thread

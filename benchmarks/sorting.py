@@ -21,10 +21,10 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.core.scorers import make_scorer
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.recognizer.recognition.snapshot import Snapshot, head_record
-from fiveshot.recognizer.sorting import Metric, group_rows, sort_rows
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 from fiveshot.recognizer.store.rows import ClassPhotos
+from fiveshot.recognizer.unlabeled.sorting import Metric, group_rows, sort_rows
 
 SHOTS = 5
 Floats = NDArray[np.float32]

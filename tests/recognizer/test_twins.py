@@ -7,7 +7,7 @@ import pytest
 
 from fiveshot import Recognizer
 from fiveshot.recognizer import PhotoRecord, correct_seen
-from fiveshot.recognizer.insight import DuplicateIndex, StoredPhotos
+from fiveshot.recognizer.advice.insight import DuplicateIndex, StoredPhotos
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.contents import Twin
 

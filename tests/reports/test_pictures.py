@@ -13,7 +13,7 @@ from PIL import Image
 
 from fiveshot.data import FileSource, Photo
 from fiveshot.recognizer import Evaluation
-from fiveshot.recognizer.evaluation import WrongPhoto
+from fiveshot.recognizer.advice.evaluation import WrongPhoto
 from fiveshot.reports import write_mistakes, write_review, write_sorting
 from fiveshot.values import (
     ConfusedPair,

@@ -15,26 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiveshot.recognizer._recognizer import Recognizer
-    from fiveshot.recognizer._sightings import SeenPhoto as SeenPhoto
-    from fiveshot.recognizer._sightings import (
-        confirm_sightings,
-        dismiss_sightings,
-        forget_sightings,
-        name_sightings,
-        sighting_picture,
-        sightings,
-    )
-    from fiveshot.recognizer._sightings import follow_clock as follow_clock
-    from fiveshot.recognizer._sightings import group_sightings as group_sightings
-    from fiveshot.recognizer._sightings import has_too_many_sightings as has_too_many_sightings
-    from fiveshot.recognizer._sightings import keep_sighting as keep_sighting
-    from fiveshot.recognizer._sightings import learn_sightings as learn_sightings
-    from fiveshot.recognizer._sightings import limit_sightings as limit_sightings
-    from fiveshot.recognizer._sightings import recognize_photos as recognize_photos
     from fiveshot.recognizer.adapting import adopt_adapter as adopt_adapter
     from fiveshot.recognizer.adapting import training_photos
-    from fiveshot.recognizer.advice import check_kinds as check_kinds
-    from fiveshot.recognizer.advice import review_model as review_model
+    from fiveshot.recognizer.advice.evaluation import ClassResult as ClassResult
+    from fiveshot.recognizer.advice.evaluation import Evaluation, evaluate
+    from fiveshot.recognizer.advice.evaluation import WrongPhoto as WrongPhoto
+    from fiveshot.recognizer.advice.evaluation import without_labels as without_labels
+    from fiveshot.recognizer.advice.review import check_kinds as check_kinds
+    from fiveshot.recognizer.advice.review import review_model as review_model
     from fiveshot.recognizer.answers.delivery import Delivered as Delivered
     from fiveshot.recognizer.answers.delivery import Delivery as Delivery
     from fiveshot.recognizer.answers.delivery import OutputTargets as OutputTargets
@@ -51,10 +39,6 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.creation import base_images as base_images
     from fiveshot.recognizer.creation import check_new_model as check_new_model
     from fiveshot.recognizer.creation import with_held_back as with_held_back
-    from fiveshot.recognizer.evaluation import ClassResult as ClassResult
-    from fiveshot.recognizer.evaluation import Evaluation, evaluate
-    from fiveshot.recognizer.evaluation import WrongPhoto as WrongPhoto
-    from fiveshot.recognizer.evaluation import without_labels as without_labels
     from fiveshot.recognizer.glance import database_error as database_error
     from fiveshot.recognizer.glance import database_state as database_state
     from fiveshot.recognizer.glance import is_model as is_model
@@ -97,8 +81,6 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.sharing import export_onnx, export_web, from_pretrained, import_file, push_to_hub
     from fiveshot.recognizer.shipping._merging import MergeReport
     from fiveshot.recognizer.shipping._web import WebExport
-    from fiveshot.recognizer.sorting import place_sorted
-    from fiveshot.recognizer.sorting import sort_rows as sort_rows
     from fiveshot.recognizer.store.folder import create_model as create_model
     from fiveshot.recognizer.store.folder import free_folder as free_folder
     from fiveshot.recognizer.store.manifest import HeadRecord as HeadRecord
@@ -117,7 +99,25 @@ if TYPE_CHECKING:
         photo_ids,
         review,
     )
-    from fiveshot.recognizer.unlabeled import learn_sorted, sort_features, sort_photos
+    from fiveshot.recognizer.unlabeled.folders import learn_sorted, sort_features, sort_photos
+    from fiveshot.recognizer.unlabeled.sightings import SeenPhoto as SeenPhoto
+    from fiveshot.recognizer.unlabeled.sightings import (
+        confirm_sightings,
+        dismiss_sightings,
+        forget_sightings,
+        name_sightings,
+        sighting_picture,
+        sightings,
+    )
+    from fiveshot.recognizer.unlabeled.sightings import follow_clock as follow_clock
+    from fiveshot.recognizer.unlabeled.sightings import group_sightings as group_sightings
+    from fiveshot.recognizer.unlabeled.sightings import has_too_many_sightings as has_too_many_sightings
+    from fiveshot.recognizer.unlabeled.sightings import keep_sighting as keep_sighting
+    from fiveshot.recognizer.unlabeled.sightings import learn_sightings as learn_sightings
+    from fiveshot.recognizer.unlabeled.sightings import limit_sightings as limit_sightings
+    from fiveshot.recognizer.unlabeled.sightings import recognize_photos as recognize_photos
+    from fiveshot.recognizer.unlabeled.sorting import place_sorted
+    from fiveshot.recognizer.unlabeled.sorting import sort_rows as sort_rows
 
 _MODULES = {
     "_recognizer": ("Recognizer",),
@@ -125,7 +125,14 @@ _MODULES = {
         "adopt_adapter",
         "training_photos",
     ),
-    "advice": (
+    "advice.evaluation": (
+        "ClassResult",
+        "Evaluation",
+        "WrongPhoto",
+        "evaluate",
+        "without_labels",
+    ),
+    "advice.review": (
         "check_kinds",
         "review_model",
     ),
@@ -160,13 +167,6 @@ _MODULES = {
         "check_new_model",
         "with_held_back",
     ),
-    "evaluation": (
-        "ClassResult",
-        "Evaluation",
-        "WrongPhoto",
-        "evaluate",
-        "without_labels",
-    ),
     "glance": (
         "database_error",
         "database_state",
@@ -179,6 +179,14 @@ _MODULES = {
         "check_name",
         "similar_name",
         "target_name",
+    ),
+    "photos.boxes": (
+        "Region",
+        "Regions",
+        "class_regions",
+        "read_boxes",
+        "regions_in",
+        "regions_of",
     ),
     "photos.embedding": (
         "backbone_record",
@@ -193,14 +201,6 @@ _MODULES = {
         "PhotoStream",
         "find_classes",
         "find_photos",
-    ),
-    "photos.boxes": (
-        "Region",
-        "Regions",
-        "class_regions",
-        "read_boxes",
-        "regions_in",
-        "regions_of",
     ),
     "reading": (
         "ModelReader",
@@ -235,26 +235,6 @@ _MODULES = {
     ),
     "shipping._merging": ("MergeReport",),
     "shipping._web": ("WebExport",),
-    "_sightings": (
-        "SeenPhoto",
-        "confirm_sightings",
-        "dismiss_sightings",
-        "follow_clock",
-        "forget_sightings",
-        "group_sightings",
-        "has_too_many_sightings",
-        "keep_sighting",
-        "learn_sightings",
-        "limit_sightings",
-        "name_sightings",
-        "recognize_photos",
-        "sighting_picture",
-        "sightings",
-    ),
-    "sorting": (
-        "place_sorted",
-        "sort_rows",
-    ),
     "store.folder": (
         "create_model",
         "free_folder",
@@ -279,10 +259,30 @@ _MODULES = {
         "photo_ids",
         "review",
     ),
-    "unlabeled": (
+    "unlabeled.folders": (
         "learn_sorted",
         "sort_features",
         "sort_photos",
+    ),
+    "unlabeled.sightings": (
+        "SeenPhoto",
+        "confirm_sightings",
+        "dismiss_sightings",
+        "follow_clock",
+        "forget_sightings",
+        "group_sightings",
+        "has_too_many_sightings",
+        "keep_sighting",
+        "learn_sightings",
+        "limit_sightings",
+        "name_sightings",
+        "recognize_photos",
+        "sighting_picture",
+        "sightings",
+    ),
+    "unlabeled.sorting": (
+        "place_sorted",
+        "sort_rows",
     ),
 }
 

@@ -18,8 +18,8 @@ from fiveshot.core.scorers import Scorer
 from fiveshot.data import MAX_PHOTO_BYTES, THUMBNAIL_SIZE, BytesSource, Photo, decode_only, decoders, is_thumbnail
 from fiveshot.errors import InputError, some_of
 from fiveshot.features import Keep
+from fiveshot.recognizer.advice.insight import StoredPhotos, inspect_class
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
-from fiveshot.recognizer.insight import StoredPhotos, inspect_class
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import photo_records
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes

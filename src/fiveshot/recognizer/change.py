@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiveshot.core import ClassStatistics
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.insight import DuplicateIndex
+from fiveshot.recognizer.advice.insight import DuplicateIndex
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder

@@ -9,7 +9,7 @@ from typing import Any
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer._recognizer import Recognizer
-from fiveshot.recognizer.evaluation import Evaluation
+from fiveshot.recognizer.advice.evaluation import Evaluation
 from fiveshot.recognizer.shipping._hub import Place, fetch, kept_copy, model_card, publish
 from fiveshot.recognizer.shipping._onnx import onnx_targets, write_onnx
 from fiveshot.recognizer.shipping._portable import import_model, write_portable

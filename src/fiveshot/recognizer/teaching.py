@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fiveshot.recognizer import _learning, correction
-from fiveshot.recognizer.advice import apply_suggestions, check_kinds, review_model
+from fiveshot.recognizer.advice.review import apply_suggestions, check_kinds, review_model
 from fiveshot.recognizer.names import check_name, target_name
 from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.recognition.levels import grouped_names, read_parents

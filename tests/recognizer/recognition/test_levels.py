@@ -11,7 +11,7 @@ from models import photos
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Recognizer, group_classes
-from fiveshot.recognizer.evaluation import evaluate_features
+from fiveshot.recognizer.advice.evaluation import evaluate_features
 from fiveshot.recognizer.recognition.levels import Groups, full_names, grouped_names, levels_of, read_parents
 from fiveshot.values import to_json
 

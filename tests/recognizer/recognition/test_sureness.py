@@ -11,7 +11,7 @@ from models import photos
 from fiveshot.core.scorers import make_scorer
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.evaluation import evaluate_features
+from fiveshot.recognizer.advice.evaluation import evaluate_features
 from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
 from fiveshot.recognizer.recognition.sureness import EXPECTED, sure_threshold, threshold_in
 from fiveshot.values import Candidate

@@ -17,7 +17,7 @@ from models import held, photos, picture
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer import Recognizer, from_pretrained, learn_seen, push_to_hub
-from fiveshot.recognizer.evaluation import evaluate_features
+from fiveshot.recognizer.advice.evaluation import evaluate_features
 from fiveshot.recognizer.shipping._hub import Place
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.values import to_json

@@ -18,7 +18,7 @@ from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.extras import import_extra, is_installed
 from fiveshot.features import default_cache_folder
 from fiveshot.hub import CLIENT, HUB, hub_errors, repository_name
-from fiveshot.recognizer.evaluation import Evaluation
+from fiveshot.recognizer.advice.evaluation import Evaluation
 from fiveshot.recognizer.shipping._portable import import_model
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.storage import FilePath, atomic_path

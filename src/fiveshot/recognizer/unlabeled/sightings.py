@@ -22,7 +22,6 @@ from fiveshot.recognizer.correction import correct_by_name
 from fiveshot.recognizer.names import target_name
 from fiveshot.recognizer.photos.embedding import photo_record
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.sorting import known_labels, sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
 from fiveshot.recognizer.store.sightings import (
     beyond_limits,
@@ -35,6 +34,7 @@ from fiveshot.recognizer.store.sightings import (
     sighting_id,
     sighting_records,
 )
+from fiveshot.recognizer.unlabeled.sorting import known_labels, sort_rows
 from fiveshot.values import (
     PhotoChange,
     Prediction,

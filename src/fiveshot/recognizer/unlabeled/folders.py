@@ -25,8 +25,8 @@ from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import records_or_bad
 from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.sorting import sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, storable, stored_numbers
+from fiveshot.recognizer.unlabeled.sorting import sort_rows
 from fiveshot.values import LearnReport, Since, Sorting
 from fiveshot.work import Progress, one_thread
 

@@ -34,7 +34,7 @@ from fiveshot.values import Candidate, Prediction, SightingLimits
 
 Make = Callable[..., Recognizer]
 DAY = 86_400.0
-WORKER = Path(__file__).parent / "sighting_worker.py"
+WORKER = Path(__file__).parents[1] / "sighting_worker.py"
 # A large photo of random bytes is found in a file by any of its parts.
 LARGE = np.random.default_rng(0).bytes(100_000)
 

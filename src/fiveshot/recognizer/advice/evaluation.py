@@ -167,7 +167,7 @@ class Evaluation:
     >>> import numpy as np
     >>> from fiveshot import Recognizer
     >>> owls = np.random.default_rng(0).normal(size=(5, 320))
-    >>> from fiveshot.recognizer.evaluation import evaluate_features
+    >>> from fiveshot.recognizer.advice.evaluation import evaluate_features
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
     ...     measured = evaluate_features(birds.snapshot, owls[:4], ["owl", "owl", "wren", "stork"])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.core.scorers import Scorer, make_scorer
-from fiveshot.recognizer.insight import find_outliers, inspect_class
+from fiveshot.recognizer.advice.insight import find_outliers, inspect_class
 from fiveshot.recognizer.recognition import _held_out as held_out
 from fiveshot.recognizer.recognition._held_out import Leaving
 from fiveshot.recognizer.store.contents import KnownPhotos

@@ -24,7 +24,7 @@ from fiveshot.recognizer import (
     keep_photos,
     review,
 )
-from fiveshot.recognizer.advice import review_photos
+from fiveshot.recognizer.advice.review import review_photos
 from fiveshot.recognizer.recognition._held_out import Leaving
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import number_bytes

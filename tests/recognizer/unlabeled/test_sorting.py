@@ -18,10 +18,11 @@ from sklearn.metrics import adjusted_mutual_info_score as ami
 from fiveshot.data import FileSource, Photo
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
-from fiveshot.recognizer import Recognizer, learn_sorted, place_sorted, sort_features, sort_photos, unlabeled
+from fiveshot.recognizer import Recognizer, learn_sorted, place_sorted, sort_features, sort_photos
 from fiveshot.recognizer.answers.folders import put_back
-from fiveshot.recognizer.sorting import group_rows, neighbors
-from fiveshot.recognizer.unlabeled import KeptVectors
+from fiveshot.recognizer.unlabeled import folders
+from fiveshot.recognizer.unlabeled.folders import KeptVectors
+from fiveshot.recognizer.unlabeled.sorting import group_rows, neighbors
 from fiveshot.values import to_json
 
 WIDTH = 48
@@ -169,13 +170,13 @@ def model(tmp_path: Path, cache: Path) -> Recognizer:
 def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by the number of photos of each look."""
     looks: list[int] = []
-    whole = unlabeled.records_or_bad
+    whole = folders.records_or_bad
 
     def look(embedder: object, photos: list[object], **more: object) -> object:
         looks.append(len(photos))
         return whole(embedder, photos, **more)
 
-    monkeypatch.setattr(unlabeled, "records_or_bad", look)
+    monkeypatch.setattr(folders, "records_or_bad", look)
     return looks
 
 
@@ -257,14 +258,14 @@ def test_what_changed_since_is_not_learned(model: Recognizer, folder: Path) -> N
 def test_a_folder_may_change_while_it_is_sorted(
     model: Recognizer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = unlabeled.records_or_bad
+    whole = folders.records_or_bad
 
     def look(*given: object, **more: object) -> object:
         (folder / "red 0.png").unlink(missing_ok=True)
         draw(folder / "late.png", (0, 0, 0), 1)
         return whole(*given, **more)
 
-    monkeypatch.setattr(unlabeled, "records_or_bad", look)
+    monkeypatch.setattr(folders, "records_or_bad", look)
     found = sort_photos(model, folder)
     assert {Path(one.name).name for one in found.bad} == {"broken.jpg", "red 0.png"}
     assert [Path(name).name for name in found.meanwhile] == ["late.png"]
@@ -274,7 +275,7 @@ def test_a_folder_may_change_while_it_is_sorted(
 def test_stopped_sorting_goes_on_where_it_was(
     model: Recognizer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unlabeled, "PART", 3)
+    monkeypatch.setattr(folders, "PART", 3)
     looks = counted_looks(monkeypatch)
 
     def stop(done: int, total: int) -> None:
@@ -291,7 +292,7 @@ def test_stopped_sorting_goes_on_where_it_was(
 def test_kept_vectors_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fiveshot.recognizer import PhotoRecord
 
-    monkeypatch.setattr(unlabeled, "MOST_KEPT", 5)
+    monkeypatch.setattr(folders, "MOST_KEPT", 5)
     kept = KeptVectors(tmp_path / "kept.sqlite", 4)
     for number in range(9):
         kept.keep([PhotoRecord(f"{number:064}", np.full(4, number, np.float32))])

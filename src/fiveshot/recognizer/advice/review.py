@@ -14,9 +14,9 @@ from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.core.scorers import Scorer
 from fiveshot.errors import InputError, unknown_name
+from fiveshot.recognizer.advice.insight import CENTERED_FROM, OUTLIER_GAP, near_pairs, outlier_gaps
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.correction import apply_changes, require_class
-from fiveshot.recognizer.insight import CENTERED_FROM, OUTLIER_GAP, near_pairs, outlier_gaps
 from fiveshot.recognizer.recognition._held_out import Judged, LearningCurve, Leaving, Rows, Values
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import KnownPhotos

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveshot.recognizer.evaluation import COMPARED, other_folders
+from fiveshot.recognizer.advice.evaluation import COMPARED, other_folders
 
 
 def likenesses(n_folders: int, n_classes: int) -> list[str | None]:

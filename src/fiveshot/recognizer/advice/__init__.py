@@ -1,0 +1,1 @@
+"""What a model says about its own photos: reports, reviews and evaluations."""
