@@ -8,6 +8,7 @@ from toy_cifar import write_toy_cifar
 
 from fiveshot.backbones import BackboneSpec, read_adapter
 from fiveshot.benchmark import FirstTask, find_datasets, first_tasks, get_protocol
+from fiveshot.data import restrict
 from fiveshot.errors import InputError
 from fiveshot.features import load_features
 from fiveshot.tuning import TUNE_RECIPES, TuneProgress
@@ -55,6 +56,16 @@ def test_photos_become_features_with_and_without_adapter(root: Path, spec: Backb
     other = FirstTask(found["cifar100"], spec, tmp_path / "out", CIFAR, QUICK.replace(seed=1))
     assert other.adapter != tuned.adapter
     assert other.seconds(rate=1.0) > 0
+
+
+def test_a_part_of_a_dataset_is_refused(root: Path, spec: BackboneSpec, tmp_path: Path) -> None:
+    part = restrict(find_datasets(["cifar100"], root)["cifar100"], range(60))
+    with pytest.raises(
+        InputError, match="cifar100/small has 100 classes, but 60 of cifar100 were found"
+    ) as caught:
+        first_tasks([CIFAR], {"cifar100": part}, spec, tmp_path / "out", QUICK)
+    assert "fiveshot data fetch" in caught.value.hint
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_without_datasets_is_refused(tmp_path: Path) -> None:

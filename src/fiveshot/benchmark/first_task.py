@@ -200,6 +200,11 @@ def first_tasks(
     list of FirstTask
         The ones without adapter come first.
 
+    Raises
+    ------
+    InputError
+        If a dataset has another number of classes than its protocol.
+
     Examples
     --------
     >>> from fiveshot.backbones import BackboneSpec
@@ -208,6 +213,13 @@ def first_tasks(
     []
     """
     wanted = [protocol for protocol in dict.fromkeys(protocols) if protocol.dataset in datasets]
+    for one in wanted:
+        found = len(datasets[one.dataset].class_names)
+        if found != one.n_classes:
+            raise InputError(
+                f"{one.name} has {one.n_classes} classes, but {found} of {one.dataset} were found",
+                hint="get the rest: fiveshot data fetch --help; for a part of a dataset: fiveshot bench --images",
+            )
     names = dict.fromkeys(protocol.dataset for protocol in wanted)
     plain = [FirstTask(datasets[name], spec, folder) for name in names]
     return plain + [FirstTask(datasets[one.dataset], spec, folder, one, recipe) for one in wanted]
