@@ -1,12 +1,13 @@
 """Find the sharpness of the default head's probabilities on training photos.
 
-    python benchmarks/sharpness.py cub200=embedded:cub200 cub200-vit=embedded:cub200-vit
+    python benchmarks/sharpness.py cub200=embedded:cub200 cifar100=cifar100.safetensors
 
-Only training photos are used, to learn and to predict. With a base, 100 or 20 random classes are base classes with
-all but ten of their photos, and five photos each of 100 other classes are learned. Without a base, classes are
-learned from 1 to 10 photos each. All other training photos are predicted. The sharpness multiplies scores before
-the softmax. The table shows the sharpness with the highest likelihood and the one that the head chose, the
-expected calibration error of both, and how many points the mean probability is above the accuracy.
+Only training photos are used, to learn and to predict. With a base, half or a tenth of the classes, drawn at
+random, are base classes with all but ten of their photos, and five photos each of another half are learned.
+Without a base, classes are learned from 1 to 10 photos each. All other training photos are predicted. The
+sharpness multiplies scores before the softmax. The table shows the sharpness with the highest likelihood and the
+one that the head chose, the expected calibration error of both, and how many points the mean probability is above
+the accuracy.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ class Setting:
     draws: int
 
 
-SETTINGS = (
-    Setting(100, 100, 5, 3),
-    Setting(20, 100, 5, 3),
-    *(Setting(0, classes, photos, 60 // classes + 2) for classes in (3, 20, 60) for photos in (1, 2, 5, 10)),
-)
+def settings(n_classes: int) -> list[Setting]:
+    half = n_classes // 2
+    with_base = [Setting(base, half, 5, 3) for base in (half, n_classes // 10)]
+    return with_base + [
+        Setting(0, classes, photos, 60 // classes + 2) for classes in (3, 20, 60) for photos in (1, 2, 5, 10)
+    ]
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def main() -> None:
     for given in parser.parse_args().features:
         name, _, source = given.partition("=")
         features = open_features(source)
-        for setting in SETTINGS:
+        for setting in settings(len(features.class_names)):
             print("| " + " | ".join([name, *row(features, setting)]) + " |", flush=True)
 
 

@@ -224,7 +224,7 @@ def test_among_a_few_classes_one_with_a_single_sample_is_found() -> None:
     assert right.mean() > plain.mean()
 
 
-@pytest.mark.parametrize(("n_classes", "sharpness"), [(4, 12.0), (40, 12 + 6 * np.log10(2))])
+@pytest.mark.parametrize(("n_classes", "sharpness"), [(4, 12.0), (40, 12 + 3 * np.log10(2))])
 def test_without_a_base_the_sharpness_grows_with_the_samples(n_classes: int, sharpness: float) -> None:
     X, y = wide([5] * n_classes, seed=0)
     head = UnbiasedLDA().fit(X, y)

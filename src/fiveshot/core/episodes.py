@@ -24,7 +24,7 @@ HELD_OUT = 0.3
 MOST_ASKED = 4096  # the most test samples of an episode, which bounds the time
 DEPTHS = (1 / 3, 1.0)  # shares of the new classes after which an episode is scored
 DEFAULT_OFFSET = 0.6  # a little over half of the gap between old and new classes
-DEFAULT_SHARPNESS = 18.0  # chosen on training photos, see docs/explanation/default-head.md
+DEFAULT_SHARPNESS = 15.0  # chosen on training photos, see docs/explanation/default-head.md
 OFFSETS = np.arange(0, 1.55, 0.05)
 SHARPNESSES = np.geomspace(2, 80, 40)
 
