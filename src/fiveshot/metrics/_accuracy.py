@@ -338,7 +338,7 @@ def open_set_area(known: ArrayLike, right: ArrayLike, unknown: ArrayLike) -> flo
     Examples
     --------
     >>> from fiveshot.metrics import open_set_area
-    >>> open_set_area([0.9, 0.8, 0.1], [True, False, True], [0.2, 0.1])
+    >>> open_set_area([0.9, 0.8, 0.1], [True, False, True], [0.2, 0.0])
     0.5
     """
     familiar, rights, strange = np.asarray(known), np.asarray(right, dtype=np.bool_), np.sort(np.asarray(unknown))
