@@ -6,22 +6,29 @@ accuracy, and the change of their mean against the head without random features,
 episodes.
 
     python benchmarks/default_head_ideas.py cub200/big=embedded:cub200 cub200/small=embedded:cub200-small
+    python benchmarks/default_head_ideas.py cub200/big=embedded:cub200 --start 20 --general general.tar
+
+With ``--start``, so many base classes are learned from all photos but ten, the others from five photos: a small
+start, for ideas about the covariance. Classes that an adapter has seen do not take part.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from background import general_features
 from numpy.typing import NDArray
 
 from fiveshot.benchmark import get_protocol, open_features, sessions
 from fiveshot.core import Memory, class_statistics
+from fiveshot.core.arrays import unit_rows
 from fiveshot.core.draws import random_features
 from fiveshot.core.episodes import (
     DEFAULT_OFFSET,
@@ -32,11 +39,13 @@ from fiveshot.core.episodes import (
     known_at,
     play_episodes,
 )
-from fiveshot.core.lda import Prior, SpaceModel, tied_model
-from fiveshot.core.scatter import Embedding, make_embedding, pooled_scatter
+from fiveshot.core.lda import Prior, SpaceModel, TiedCovariance, default_shrinkage, space_model, tied_model
+from fiveshot.core.scatter import Embedding, PooledScatter, make_embedding, pooled_scatter
 from fiveshot.metrics import paired_difference
 
 PRIOR = Prior()
+HELD_OUT, SHOTS = 10, 5  # photos of a class in a small start
+GENERAL = 500  # general photographs
 Matrix = NDArray[Any]
 Scored = tuple[Matrix, Matrix]  # scores, (n, n_classes), and gaps, (n_classes,)
 
@@ -49,10 +58,13 @@ class Played:
     embedding: Embedding
 
     @cached_property
+    def pooled(self) -> PooledScatter:
+        return pooled_scatter(self.episode.memory, self.embedding.spaces, None)
+
+    @cached_property
     def model(self) -> SpaceModel:
         memory, spaces = self.episode.memory, self.embedding.spaces
-        pooled = pooled_scatter(memory, spaces, None)
-        model = tied_model(memory, spaces, pooled, prior=PRIOR, pool_new=True).spaces[0]
+        model = tied_model(memory, spaces, self.pooled, prior=PRIOR, pool_new=True).spaces[0]
         assert isinstance(model, SpaceModel)
         return model
 
@@ -170,6 +182,55 @@ def transduced(played: Played, *, weight: float, rounds: int) -> Scored:
     return scores, gaps
 
 
+def covariance(
+    played: Played, *, share: float | None = None, general: Matrix | None = None, part: float = 0
+) -> Scored:
+    """Σ shrunk by another share, or partly towards the covariance of general photographs instead of a sphere."""
+    base, new = (one.matrices[0].astype(np.float64) for one in (played.pooled.base, played.pooled.new))
+    base, new = (np.tril(one) + np.tril(one, -1).T for one in (base, new))
+    dofs = played.pooled.base.dof, played.pooled.new.dof
+    d, dof = len(base), sum(dofs)
+    share = default_shrinkage(d, dof) if share is None else share
+    target = (1 - part) * np.eye(d)
+    if general is not None:
+        around = np.cov(played.embedding(general).T.astype(np.float64))
+        target += part * d / np.trace(around) * around
+    cholesky = np.linalg.cholesky(
+        (1 - share) * (base + new) / dof + share * np.trace(base + new) / d / dof * target
+    )
+    inverse = np.linalg.inv(cholesky)
+    inside = [
+        float(((inverse @ one) * inverse).sum()) / count for one, count in zip((base, new), dofs, strict=True)
+    ]
+    noise = [one / max(1 - (1 - share) * one / dof, 0.1) / d for one in inside]  # as in fiveshot.core.lda
+    statistics = played.episode.memory.statistics
+    model = space_model(
+        statistics.means,
+        played.counts,
+        TiedCovariance(cholesky.astype(np.float32), *noise),
+        new=played.episode.new,
+        origin=played.model.origin,
+        prior=PRIOR,
+    )
+    return model.scores(played.episode.X), model.gaps
+
+
+def varied(played: Played, *, prior: Prior) -> Scored:
+    """The head with another prior."""
+    memory, spaces = played.episode.memory, played.embedding.spaces
+    model = tied_model(memory, spaces, played.pooled, prior=prior, pool_new=True).spaces[0]
+    return model.scores(played.episode.X), model.gaps
+
+
+def single_photos(played: Played, *, unit: Matrix, y: NDArray[Any], weight: float, peak: float) -> Scored:
+    """To the scores, a soft maximum of the whitened cosines with the photos of each class is added."""
+    scores, gaps = as_is(played)
+    rows = np.concatenate([played.episode.base_rows, played.episode.new_rows])
+    member = (y[rows][:, None] == played.episode.memory.labels).astype(np.float32)
+    cosines = unit_rows(played.asked) @ unit_rows(played.white(unit[rows])).T
+    return scores + weight / peak * np.log(np.exp(peak * cosines) @ (member / member.sum(axis=0))), gaps
+
+
 IDEAS: dict[str, Callable[[Played], Scored]] = {
     "features alone": as_is,
     **{
@@ -187,6 +248,38 @@ IDEAS: dict[str, Callable[[Played], Scored]] = {
     "asked together: three rounds": partial(transduced, weight=1, rounds=3),
 }
 RANDOM = {"random features: 1,000": (1000, 1), "two draws of 700": (700, 2), "three draws of 1,000": (1000, 3)}
+
+
+def started(
+    X: Matrix, y: NDArray[Any], base: int, draws: int, general: Matrix
+) -> Iterator[tuple[Episode, dict[str, Scored]]]:
+    """Yield small starts with the scores of each change of the covariance."""
+    for seed in range(draws):
+        rng = np.random.default_rng([seed, base])
+        old, new = np.split(rng.permutation(np.unique(y)), [base])
+        rows = {label: rng.permutation(np.flatnonzero(y == label)) for label in (*old, *new)}
+        many = np.concatenate([rows[label][HELD_OUT:] for label in old])
+        few = np.concatenate([rows[label][:SHOTS] for label in new])
+        asked = np.concatenate(
+            [*(rows[label][:HELD_OUT] for label in old), *(rows[label][SHOTS:] for label in new)]
+        )
+        plain = make_embedding(X[many].mean(axis=0), 0, seed=0, shortened=False)
+        unit = plain(X)
+        memory = Memory(*(class_statistics(unit[part], y[part]) for part in (many, few)))
+        codes, is_new = np.searchsorted(memory.labels, y[asked]), np.isin(memory.labels, new)
+        played = Played(Episode(memory, unit[asked], codes, is_new, many, few, asked), plain)
+        found = {"features alone": as_is(played)}
+        for share in (0.3, 0.5, 0.6, 0.7):
+            found[f"share of the sphere {share}"] = covariance(played, share=share)
+        for part, share in itertools.product((0.3, 0.6, 1.0), (None, 0.5, 0.7)):
+            name = f"{part} of it general photographs, share {share or 'as now'}"
+            found[name] = covariance(played, share=share, general=general, part=part)
+        for changed in ({"smoothing": 0.5}, {"smoothing": 0.85}, {"strength": 0.15}, {"strength": 0.5}):
+            found[f"prior: {changed}"] = varied(played, prior=replace(PRIOR, **changed))
+        for weight, peak in itertools.product((0.3, 1.0), (3.0, 10.0, 20.0)):
+            name = f"single photos: weight {weight}, peak {peak:.0f}"
+            found[name] = single_photos(played, unit=unit, y=y, weight=weight, peak=peak)
+        yield played.episode, found
 
 
 def seen(X: Matrix, y: NDArray[Any], episodes: int) -> Iterator[tuple[Episode, dict[str, Scored]]]:
@@ -235,14 +328,18 @@ def curves(episode: Episode, scored: Scored) -> NDArray[np.float64]:
     return both
 
 
-def table(protocol: str, source: str, episodes: int) -> str:
+def base_photos(protocol: str, source: str) -> tuple[Matrix, NDArray[Any]]:
+    """Return the training photos of the base classes."""
     features = open_features(source)
     rows = sessions(get_protocol(protocol), features.train_y, features.test_y, features.class_names)[
         0
     ].train_indices
-    X, y = features.train_x[rows].astype(np.float32), features.train_y[rows]
+    return features.train_x[rows].astype(np.float32), features.train_y[rows]
+
+
+def table(protocol: str, source: str, shown: Iterable[tuple[Episode, dict[str, Scored]]]) -> str:
     found: dict[str, list[NDArray[np.float64]]] = {}
-    for episode, scored in seen(X, y, episodes):
+    for episode, scored in shown:
         for name, one in scored.items():
             found.setdefault(name, []).append(curves(episode, one))
     lines = [f"| {protocol}, {source} | A_HM | accuracy | their mean, change |", "|---|---|---|---|"]
@@ -262,10 +359,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="+", help="PROTOCOL=FEATURES")
     parser.add_argument("--episodes", type=int, default=8)
+    parser.add_argument("--start", type=int, help="play a small start of so many base classes; needs --general")
+    parser.add_argument("--general", type=Path, help="archive of photographs of anything")
     options = parser.parse_args()
+    general = general_features(options.general)[:GENERAL] if options.start else None
     for text in options.sets:
         protocol, source = text.split("=", 1)
-        print(table(protocol, source, options.episodes), flush=True)
+        X, y = base_photos(protocol, source)
+        if general is None:
+            print(table(protocol, source, seen(X, y, options.episodes)), flush=True)
+            continue
+        unseen = ~np.isin(y, get_protocol("cub200/small").session_classes[0] if "small" in source else ())
+        played = started(X[unseen], y[unseen], options.start, options.episodes, general)
+        print(table(f"{protocol}, {options.start} base classes", source, played), flush=True)
 
 
 if __name__ == "__main__":

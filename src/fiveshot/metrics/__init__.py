@@ -14,6 +14,7 @@ from fiveshot.metrics._accuracy import (
     generalized_accuracy,
     harmonic_mean,
     old_new_accuracy,
+    open_set_area,
     per_class_accuracy,
     trade_off,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "mean_interval",
     "mean_std",
     "old_new_accuracy",
+    "open_set_area",
     "paired_difference",
     "per_class_accuracy",
     "resampled_difference",

@@ -309,6 +309,49 @@ def expected_calibration_error(probabilities: ArrayLike, y_true: ArrayLike, bins
     return float(np.abs(gaps).sum() / len(p))
 
 
+def open_set_area(known: ArrayLike, right: ArrayLike, unknown: ArrayLike) -> float:
+    """Return OSCR: how well known samples are told apart from each other and from unknown ones.
+
+    A sample is accepted if its familiarity reaches a threshold. As the threshold falls, the share of known samples
+    that are accepted and right, over the share of accepted unknown ones, forms a curve. The area under it is the
+    share of pairs in which the known sample is right and more familiar; equal values count half.
+
+    Parameters
+    ----------
+    known : array-like of shape (n_known,)
+        The familiarity of samples of known classes.
+    right : array-like of shape (n_known,)
+        Whether their predicted classes are right.
+    unknown : array-like of shape (n_unknown,)
+        The familiarity of samples of unknown classes.
+
+    Returns
+    -------
+    float
+        At most the accuracy on known samples; if all are right, the AUROC.
+
+    Raises
+    ------
+    InputError
+        If one kind of samples is missing, or the shapes do not fit.
+
+    Examples
+    --------
+    >>> from fiveshot.metrics import open_set_area
+    >>> open_set_area([0.9, 0.8, 0.1], [True, False, True], [0.2, 0.0])
+    0.5
+    """
+    familiar, rights, strange = np.asarray(known), np.asarray(right, dtype=np.bool_), np.sort(np.asarray(unknown))
+    if familiar.ndim != 1 or strange.ndim != 1 or familiar.shape != rights.shape:
+        raise InputError(
+            f"one row of values is needed, not shapes {familiar.shape}, {rights.shape}, {strange.shape}"
+        )
+    if not familiar.size or not strange.size:
+        raise InputError("samples of known and of unknown classes are needed")
+    below = np.searchsorted(strange, familiar, "left") + np.searchsorted(strange, familiar, "right")
+    return float((rights * below).mean() / 2 / len(strange))
+
+
 @dataclass(frozen=True)
 class GeneralizedAccuracy:
     """Accuracy as a function of the weight of the base session.

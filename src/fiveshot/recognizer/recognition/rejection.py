@@ -44,8 +44,8 @@ CLEARLY = 0.1  # difference of two shares that is more than chance with few phot
 # probability that the photo shows any class. All probabilities below LEAST_CHANCE count the same: otherwise one
 # learned photo that looks like a stranger would set a threshold far below all others.
 CHANCE, LEAST_CHANCE = 0.3, 0.1
-# The second term is the log of the length of the features: the longer they are, the less a photo is like any
-# class, even its own. Differences of more than MOST_LONGER from the strangers count alike: they have other causes.
+# The second term is the log of the length of the features: photos of learned classes have longer ones. Differences
+# of more than MOST_LONGER from the strangers count alike: they have other causes.
 LENGTH, MOST_LONGER = 2.0, 0.1
 NO_CLASS = "nothing can be called unknown yet: no class is known"
 SURE_RATES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of wrong answers
