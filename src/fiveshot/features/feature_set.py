@@ -368,7 +368,8 @@ def load_features(path: FilePath) -> FeatureSet:
         return load_parquet(path)
     if path.is_dir():
         raise StorageError(
-            f"{path} is a folder without Parquet files", hint=f"give a feature file ({', '.join(FORMS)})"
+            f"{path} is a folder without Parquet files",
+            hint=f"give a feature file ({', '.join(FORMS)}), or the folder in which they are",
         )
     if not path.is_file():
         raise StorageError(f"no such file: {path}", hint="extract features with: fiveshot extract")
