@@ -45,12 +45,16 @@ class Learner(BaseLearner):  # type: ignore[misc]
         require(BaseLearner, HOST, "models.base.BaseLearner")
         if "head" not in args:
             raise InputError("the settings have no 'head'", hint='add "head": "c-fecam", or another name')
-        super().__init__({"fecam": False, "memory_size": 0, **args})
+        if (shot := args.get("shot")) is not None and (not isinstance(shot, int) or shot < 1):
+            raise InputError(f"'shot' must be a whole number of at least 1, not {shot!r}")
+        # With "fecam", as in the settings of the paper's code, its base class would answer itself.
+        super().__init__({"memory_size": 0, **args, "fecam": False})
         self._head = make_head(args["head"], args.get("flavor", "paper"), **args.get("head_parameters", {}))
         if network is None:
-            from utils.inc_net import SimpleVitNet
+            from utils import inc_net
 
-            network = SimpleVitNet(args, True)
+            require(inc_net, ("SimpleVitNet",), "utils.inc_net")
+            network = inc_net.SimpleVitNet(args, True)
         self._network = network.to(self._device).eval()
         self._order = np.arange(0)
 

@@ -137,6 +137,14 @@ def test_shipped_figures_say_where_they_were_read_and_how_they_were_measured(nam
     assert all(len(values) == 11 and values[0] > values[-1] for values in published.accuracy.values())
 
 
+@pytest.mark.parametrize("name", shipped_figures())
+def test_the_page_of_published_figures_lists_each_with_its_images(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "published.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in page
+    counts = [f"{count:,}" for pair in read_published(name).setting.get("images", ()) for count in pair]
+    assert [count for count in counts if count not in page] == []
+
+
 def test_figures_of_unknown_splits_fit_no_protocol(record: RunRecord) -> None:
     drawn = run(get_protocol("cub200/cec").replace(shot_draw="random"), embedded_features("cub200"), "ncm")
     assert read_published("asp-cub200").differences(drawn) == ("split: not said there (images)",)

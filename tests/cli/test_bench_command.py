@@ -361,6 +361,7 @@ def test_two_heads_are_compared_by_their_folders(run: Run, features: Path, tmp_p
     _, found, _ = run("compare", folder / "teen", folder / "ncm", "--json")
     (pair,) = json.loads(found)["result"]["comparisons"]
     assert (pair["names"], pair["seeds"], pair["differences"]["A_last"]["n"]) == (["TEEN", "NCM"], [0, 1, 2], 3)
+    assert pair["fiveshot"] == [__version__]
     status, _, said = run("compare", folder / "teen", tmp_path / "none")
     assert (status, "no such folder" in said) == (1, True)
 

@@ -88,10 +88,18 @@ def missing_rows(table: Table, output: str) -> list[str]:
 
 
 def missing_cells(table: Table, output: str) -> list[str]:
-    """Return the cells whose numbers are nowhere side by side in an output."""
-    lines = [NUMBER.findall(line) for line in output.splitlines()]
-    measured = [cell for row in table.rows for cell in row if MEASURED.fullmatch(cell)]
-    return [cell for cell in measured if not any(_adjoin(NUMBER.findall(cell), line) for line in lines)]
+    """Return the cells whose numbers are nowhere side by side in an output.
+
+    If lines have the name of the row, only these count.
+    """
+    lines = [(_label(cells(line)), NUMBER.findall(line)) for line in output.splitlines()]
+    missing: list[str] = []
+    for row in table.rows:
+        named = [numbers for label, numbers in lines if label.startswith(_label(row))]
+        among = named or [numbers for _, numbers in lines]
+        measured = [cell for cell in row if MEASURED.fullmatch(cell)]
+        missing += [cell for cell in measured if not any(_adjoin(NUMBER.findall(cell), line) for line in among)]
+    return missing
 
 
 def _label(row: Sequence[str]) -> str:

@@ -126,3 +126,8 @@ def test_columns_may_be_left_out_and_numbers_rounded(weights: Table) -> None:
 def test_another_number_is_noticed(weights: Table, there: str, instead: str, missing: str) -> None:
     assert missing_rows(weights, OUTPUT.replace(there, instead)) == [missing]
     assert missing_cells(weights, OUTPUT.replace(there, instead))[0] in missing
+
+
+def test_cells_of_another_row_do_not_count(weights: Table) -> None:
+    exchanged = OUTPUT.replace("owl", "kite").replace("wren", "owl").replace("kite", "wren")
+    assert missing_cells(weights, exchanged) == ["1,250", "9.4 ± 0.3", "500", "8.8 ± 0.1"]

@@ -149,7 +149,7 @@ def test_foreign_and_cut_files_are_refused(tmp_path, data, message):
 
 
 def test_folder_and_missing_file_are_refused(tmp_path):
-    with pytest.raises(StorageError, match="is a folder"):
+    with pytest.raises(StorageError, match="is a folder without Parquet files; give a feature file"):
         load_features(tmp_path)
     with pytest.raises(StorageError, match="no such file"):
         load_npz(tmp_path / "none.npz")
@@ -214,6 +214,8 @@ def test_samples_without_a_split_get_one(tmp_path):
     [
         ({"X": X, "y": Y[:5]}, r"X of shape \(6, 3\) does not fit y of shape \(5,\)"),
         ({"X": X, "y": np.array([0, 0, 1, 1, 1, 2])}, "one sample of 2, so none can be held out"),
+        ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
+        ({"X": X[:, :0], "y": Y}, "vectors without numbers"),
         (
             {"X": np.where(np.arange(18).reshape(6, 3) == 14, np.nan, X), "y": Y},
             "X holds NaN or infinity, first in row 4",

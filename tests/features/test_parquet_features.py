@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from fiveshot.backbones import load_embedder
+from fiveshot.benchmark import open_features
 from fiveshot.data import open_images
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import (
@@ -17,7 +18,6 @@ from fiveshot.features import (
     Provenance,
     extract,
     load_features,
-    load_parquet,
     save_features,
 )
 
@@ -80,9 +80,27 @@ def test_embeddings_of_a_dataset_have_the_names_of_its_schema(tmp_path: Path) ->
     (tmp_path / "hub").mkdir()
     write(tmp_path / "hub" / "train-00000-of-00001.parquet", columns, ["wren", "rook", "ani"])
     write(tmp_path / "hub" / "test-00000-of-00001.parquet", {**columns, "label": Y[::-1]}, ["wren", "rook", "ani"])
-    both = load_parquet(tmp_path / "hub")
+    both = load_features(tmp_path / "hub")
     np.testing.assert_array_equal(both.train_x, X)
     np.testing.assert_array_equal(both.test_y, Y[::-1])
+
+
+def test_a_changed_file_of_a_folder_is_read_again(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write(tmp_path / f"{split}.parquet", {"embedding": X.tolist(), "label": Y})
+    assert open_features(str(tmp_path)).n_features == 3
+    write(tmp_path / "train.parquet", {"embedding": X[:, :2].tolist(), "label": Y})
+    write(tmp_path / "test.parquet", {"embedding": X[:, :2].tolist(), "label": Y})
+    assert open_features(str(tmp_path)).n_features == 2
+
+
+@pytest.mark.parametrize("names", [["rook", "wren", "ani"], None])
+def test_files_whose_labels_mean_different_classes_are_refused(tmp_path: Path, names: list[str] | None) -> None:
+    columns = {"embedding": X.tolist(), "label": Y}
+    write(tmp_path / "train.parquet", columns, ["wren", "rook", "ani"])
+    write(tmp_path / "test.parquet", columns, names)
+    with pytest.raises(InputError, match=r"train.parquet has other columns or class names than test.parquet$"):
+        load_features(tmp_path)
 
 
 def test_labels_may_be_texts(tmp_path: Path) -> None:
@@ -96,8 +114,20 @@ def test_labels_may_be_texts(tmp_path: Path) -> None:
     [
         ({"embedding": X.tolist()}, "there are no labels"),
         ({"embedding": X.tolist(), "label": [0, 0, 1, 1, 2, None]}, "row 5 has no label"),
-        ({"text": ["a"] * 6, "label": Y}, "needs one column of vectors; there is no such column"),
-        ({"one": X.tolist(), "two": X.tolist(), "label": Y}, "2 such columns: one, two"),
+        ({"text": ["a"] * 6, "label": Y}, r"needs one column of vectors; there is none \(columns: text, label\)"),
+        ({"one": X.tolist(), "two": X.tolist(), "label": Y}, "these 2 are such: one, two; leave the others out"),
+        (
+            {"embedding": X.tolist(), "label": [["a"], ["a", "b"]] * 3},
+            "'label' must hold texts or integers, not list",
+        ),
+        ({"embedding": X.tolist(), "label": [0, 0, 1, 1, 2, np.nan]}, "must hold texts or integers, not double"),
+        ({"embedding": X.tolist(), "label": Y, "split": ["train", "dev"] * 3}, "the split of row 1 is 'dev'"),
+        ({"embedding": X.tolist(), "label": Y, "split": ["train", None] * 3}, "the split of row 1 is None"),
+        (
+            {"embedding": arrow.array([[]] * 6, arrow.list_(arrow.float32())), "label": Y},
+            "vectors without numbers",
+        ),
+        ({"embedding": arrow.array([], arrow.list_(arrow.float32())), "label": Y[:0]}, "there are no rows"),
         ({"embedding": [[1.0], [1.0, 2.0]], "label": [0, 0]}, "different lengths: 1 to 2"),
         ({"embedding": [[1.0], None], "label": [0, 0]}, "some rows have no vector"),
         (
@@ -133,9 +163,19 @@ def test_images_of_a_dataset_are_extracted(tmp_path: Path) -> None:
     assert (opened.class_names, len(opened.train), len(opened.test)) == (("day", "night"), 4, 2)
     done = extract(opened, load_embedder())
     assert done.features.train_y.tolist() == [1, 1, 0, 0]
-    del columns["image"]
-    with pytest.raises(InputError, match="needs one column of images"):
+    columns["image"][3] = None
+    with pytest.raises(InputError, match="row 3 has no image bytes"):
+        open_images(write(tmp_path / "hole.parquet", columns), seed=0)
+    columns["image"] = [{"bytes": "text", "path": "1.png"}] * 6
+    with pytest.raises(InputError, match="needs one column of images; there is none"):
         open_images(write(tmp_path / "none.parquet", columns), seed=0)
+
+
+@pytest.mark.parametrize("kind", [arrow.binary(), arrow.large_binary(), arrow.binary_view()], ids=str)
+def test_images_may_be_bytes_of_any_arrow_type(tmp_path: Path, kind: object) -> None:
+    columns = {"image": arrow.array([b"a", b"b"] * 2, kind), "label": [0, 0, 1, 1], "split": ["test", "train"] * 2}
+    opened = open_images(write(tmp_path / "skies.parquet", columns), seed=0)
+    assert [image.data for image in (*opened.train.images, *opened.test.images)] == [b"b", b"b", b"a", b"a"]
 
 
 def test_a_table_of_answers_among_class_folders_is_not_a_dataset(tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def data(birds: FeatureSet, protocol: Protocol, tmp_path_factory: pytest.TempPat
 
 
 def settings(file: Path, **values: object) -> Path:
-    file.write_text(json.dumps({"init_cls": 10, "increment": 5, "shot": 5, **values}))
+    # "fecam" is in the settings of the paper's code, for its own learner.
+    file.write_text(json.dumps({"init_cls": 10, "increment": 5, "shot": 5, "fecam": True, **values}))
     return file
 
 
@@ -96,6 +97,8 @@ WRONG = {
     "the settings have no 'head'": {},
     "no head 'c-fecan'; did you mean 'c-fecam'?": {"head": "c-fecan"},
     "beta": {"head": "ncm", "head_parameters": {"beta": 1}},
+    "'shot' must be a whole number of at least 1, not -1": {"head": "ncm", "shot": -1},
+    "'shot' must be a whole number of at least 1, not '5'": {"head": "ncm", "shot": "5"},
 }
 TRY_EACH = """
 import json, sys
@@ -125,3 +128,17 @@ def test_a_version_that_lacks_something_is_refused_in_a_sentence(data: Path, tmp
     done = python("-c", program, path=(tmp_path, PLUGIN))
     said = done.stderr.strip().splitlines()[-1]
     assert "of this PILOT has no _eval_cnn, _evaluate, _extract_vectors; the plug-in needs a version" in said
+
+
+def test_a_version_without_the_network_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    for folder in ("models", "utils"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    (tmp_path / "utils" / "inc_net.py").touch()
+    methods = "".join(
+        f"    def {name}(self): pass\n" for name in ("_eval_cnn", "_evaluate", "_extract_vectors", "eval_task")
+    )
+    base = f"class BaseLearner:\n    def __init__(self, args): pass\n{methods}"
+    (tmp_path / "models" / "base.py").write_text(base)
+    done = python("-c", "from fiveshot_learner import Learner; Learner({'head': 'ncm'})", path=(tmp_path, PLUGIN))
+    assert "utils.inc_net of this PILOT has no SimpleVitNet" in done.stderr.strip().splitlines()[-1]

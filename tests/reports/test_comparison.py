@@ -54,6 +54,7 @@ def test_sides_of_several_heads_are_compared_head_by_head(bird_records: list[Run
     pairs = paired_variants(bird_records, some)
     assert [pair.names["names"] for pair in pairs] == [["NCM", "NCM"], ["RanPAC", "RanPAC"]]
     assert all(pair.comparison.differences["A_last"].p == 1 for pair in pairs)
+    assert "draws can show" not in " ".join(note for table in comparison_tables(pairs) for note in table.notes)
     with pytest.raises(InputError, match="which of NCM, RanPAC to compare with which of C-FeCAM"):
         paired_variants(some, of(bird_records, "c-fecam"))
 

@@ -263,12 +263,13 @@ def _fingerprint(source: str, changed: int, size: int) -> str:
 
 
 def _mark(source: str) -> tuple[int, int]:
-    """Return the time of the last change and the size of a file."""
+    """Return the time of the last change and the size of a file, or of the files in a folder."""
+    path = Path(source)
     try:
-        status = Path(source).stat()
+        files = [file.stat() for file in (path.iterdir() if path.is_dir() else (path,))]
     except OSError:  # an embedded pack, or a missing file: opening it raises the error
         return 0, 0
-    return status.st_mtime_ns, status.st_size
+    return max((file.st_mtime_ns for file in files), default=0), sum(file.st_size for file in files)
 
 
 def choose_protocol(name: str | None, features: str | None, changes: Mapping[str, Any]) -> Protocol:

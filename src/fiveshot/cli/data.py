@@ -121,11 +121,11 @@ def convert_features(
 
     Example: fiveshot data convert birds.safetensors birds.parquet
     """
-    from fiveshot.features import load_features, load_parquet, save_features
+    from fiveshot.features import load_features, save_features
 
     with answering("data convert", as_json=as_json) as answer:
         with status("converting"):
-            features = load_parquet(source) if source.is_dir() else load_features(source)
+            features = load_features(source)
             save_features(features, out)
         answer.result = {"files": [str(out)]}
         answer.say(f"{out}: {contents(features)}")

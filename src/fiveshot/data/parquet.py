@@ -28,7 +28,7 @@ LABELS = (
     "target",
     "y",
 )  # columns that may hold labels, the likeliest first
-TESTS = ("test", "val")  # how the names of test splits begin
+TRAIN, TESTS = "train", ("test", "val")  # how the names of splits begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class LabeledRows:
     Attributes
     ----------
     table : pyarrow.Table
-        All rows: the training rows, then the test rows.
+        All rows, in the order of the files.
     labels : ndarray of shape (n_rows,)
         Indices into ``class_names``.
     is_test : ndarray of shape (n_rows,)
@@ -52,14 +52,16 @@ class LabeledRows:
     is_test: NDArray[np.bool_]
     class_names: tuple[str, ...]
 
-    def column(self, what: str, fits: Callable[[Any], bool]) -> Any:
-        """Return the only column whose type fits, as one Arrow array."""
+    def column(self, what: str, fits: Callable[[Any], bool], *, otherwise: str) -> Any:
+        """Return the only column whose type fits; ``otherwise`` is the hint if there is none."""
         names = [field.name for field in self.table.schema if fits(field.type)]
-        if len(names) != 1:
-            found = f"{len(names)} such columns: {', '.join(names)}" if names else "no such column"
+        if len(names) > 1:
+            found = f"these {len(names)} are such: {', '.join(names)}"
+            raise InputError(f"needs one column of {what}; {found}", hint="leave the others out")
+        if not names:
             has = some_of(self.table.schema.names, 8)
-            raise InputError(f"needs one column of {what}; there is {found} (columns: {has})")
-        return self.table[names[0]].combine_chunks()
+            raise InputError(f"needs one column of {what}; there is none (columns: {has})", hint=otherwise)
+        return self.table[names[0]]
 
 
 def is_parquet(path: Path) -> bool:
@@ -73,7 +75,8 @@ def read_parquet(path: Path) -> LabeledRows:
     """Read a Parquet file, or all of a folder.
 
     Splits are told by a column ``split`` or by the names of files (``train-00000-of-00001.parquet``). A validation
-    split counts as the test split. Names of classes come from the metadata that ``datasets`` puts into the schema.
+    split counts as the test split. Labels are texts or integers. Names of classes come from the metadata that
+    ``datasets`` puts into the schema.
 
     Parameters
     ----------
@@ -88,33 +91,31 @@ def read_parquet(path: Path) -> LabeledRows:
     Raises
     ------
     InputError
-        When there are no labels, or a row has none.
+        When there are no labels, a row has none, or the files do not fit together.
     StorageError
         When a file cannot be read.
     """
     arrow, parquet = (import_extra(name, extra="parquet") for name in ("pyarrow", "pyarrow.parquet"))
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path} has no Parquet files", hint="give the folder in which they are")
     try:
         tables = [parquet.read_table(file) for file in files]
-        table = arrow.concat_tables(tables)
     except (arrow.ArrowException, OSError) as error:
         raise StorageError(f"cannot read {path} as Parquet ({error})", hint=FRESH_COPY) from error
     try:
-        labels, names = _labels(table)
+        names = _names(tables[0].schema)
+        for file, table in zip(files, tables, strict=True):
+            if not table.schema.equals(tables[0].schema) or _names(table.schema) != names:
+                raise InputError(f"{file.name} has other columns or class names than {files[0].name}")
+        table = arrow.concat_tables(tables)
+        labels, classes = _labels(table, names)
+        is_test = _test_rows(
+            table, [file.name for file, rows in zip(files, tables, strict=True) for _ in range(rows.num_rows)]
+        )
     except InputError as error:
         raise InputError(f"{path}: {error.message}", hint=error.hint) from error
-    if "split" in table.schema.names:
-        splits = table["split"].to_pylist()
-    else:
-        splits = [file.name for file, rows in zip(files, tables, strict=True) for _ in range(rows.num_rows)]
-    tests = [np.char.startswith(np.char.lower(np.array(splits, dtype=str)), begin) for begin in TESTS]
-    if all(test.any() for test in tests):
-        raise InputError(f"{path} has a test and a validation split", hint="keep the one to test with")
-    is_test = np.logical_or(*tests)
-    if is_test.all():  # a single file "test.parquet" is all there is
-        is_test[:] = False
-    order = np.argsort(is_test, kind="stable")
-    return LabeledRows(table.take(order), labels[order], is_test[order], names)
+    return LabeledRows(table, labels, is_test, classes)
 
 
 def open_parquet(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
@@ -141,9 +142,9 @@ def open_parquet(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset
     """
     rows = read_parquet(path)
     try:
-        column = rows.column("images", _holds_images)
+        column = rows.column("images", _holds_images, otherwise="vectors need no extraction: bench --features")
     except InputError as error:
-        raise InputError(f"{path} {error.message}", hint="vectors need no extraction: bench --features") from error
+        raise InputError(f"{path} {error.message}", hint=error.hint) from error
     images = []
     for number, value in enumerate(column.to_pylist()):
         data = value.get("bytes") if isinstance(value, dict) else value
@@ -159,19 +160,39 @@ def open_parquet(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset
     return ImageDataset(path.stem, rows.class_names, train, test)
 
 
-def _labels(table: Any) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def _test_rows(table: Any, file_names: list[str]) -> NDArray[np.bool_]:
+    """Tell which rows are to test with, by the column of splits or by the names of the files."""
+    splits = file_names
+    if "split" in table.schema.names:
+        splits = table["split"].to_pylist()
+        for row, split in enumerate(splits):
+            if not isinstance(split, str) or not split.lower().startswith((TRAIN, *TESTS)):
+                raise InputError(f"the split of row {row} is {split!r}", hint="name the splits train and test")
+    tests = [np.array([split.lower().startswith(begin) for split in splits], dtype=bool) for begin in TESTS]
+    if all(test.any() for test in tests):
+        raise InputError("there is a test and a validation split", hint="keep the one to test with")
+    is_test: NDArray[np.bool_] = tests[0] | tests[1]
+    if is_test.all():  # a single file "test.parquet" is all there is
+        is_test[:] = False
+    return is_test
+
+
+def _labels(table: Any, names: Mapping[str, tuple[str, ...]]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the label of each row, and the names of the classes."""
-    names = _names(table.schema)
     columns = [name for name in (*names, *LABELS) if name in table.schema.names]
     if not columns:
         raise InputError(
             f"there are no labels (columns: {some_of(table.schema.names, 8)})", hint="name their column 'label'"
         )
     values, known = table[columns[0]].to_pylist(), names.get(columns[0])
+    if not values:
+        raise InputError("there are no rows")
     missing = [row for row, value in enumerate(values) if value is None or (known and value == -1)]
     if missing:
         raise InputError(f"row {missing[0]} has no label", hint="leave out rows without labels")
     if known is None:
+        if {type(value) for value in values} not in ({str}, {int}):
+            raise InputError(f"{columns[0]!r} must hold texts or integers, not {table[columns[0]].type}")
         distinct, labels = np.unique(np.array(values), return_inverse=True)
         return labels.astype(np.int64), tuple(str(value) for value in distinct)
     if not all(isinstance(value, int) and 0 <= value < len(known) for value in values):
@@ -185,17 +206,18 @@ def _names(schema: Any) -> dict[str, tuple[str, ...]]:
     try:
         features = json.loads(text)["info"]["features"] if text else {}
         found = {
-            name: feature["names"]
+            name: tuple(map(str, feature["names"]))
             for name, feature in features.items()
             if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel"
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the dataset's metadata in the schema is damaged ({error})", hint=FRESH_COPY) from error
-    return {name: tuple(map(str, names)) for name, names in found.items()}
+    return found
 
 
 def _holds_images(kind: Any) -> bool:
     types = import_extra("pyarrow.types", extra="parquet")
     if types.is_struct(kind):
-        return "bytes" in [kind.field(place).name for place in range(kind.num_fields)]
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+        place = kind.get_field_index("bytes")
+        return place >= 0 and _holds_images(kind.field(place).type)
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))

@@ -148,6 +148,8 @@ def _split(fields: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 def split_whole(y: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows to train with and the rows to test with, of a file without a test part."""
+    if not len(y):
+        raise InputError("there are no samples")
     labels, counts = np.unique(y, return_counts=True)
     if (counts < 2).any():
         raise InputError(

@@ -60,8 +60,10 @@ def load_parquet(path: FilePath) -> FeatureSet:
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     try:
         column = rows.column(
-            "vectors", lambda kind: any(fits(kind) for fits in lists) and _is_number(kind.value_type)
-        )
+            "vectors",
+            lambda kind: any(fits(kind) for fits in lists) and _is_number(kind.value_type),
+            otherwise="images need: fiveshot extract",
+        ).combine_chunks()
         if column.null_count:
             raise InputError("some rows have no vector")
         lengths = {len(value) for value in column}
@@ -83,7 +85,7 @@ def load_parquet(path: FilePath) -> FeatureSet:
         train_names, test_names = (tuple(names[row] for row in part) for part in (train, test))
         return replace(known, train_names=train_names, test_names=test_names)
     except InputError as error:
-        raise InputError(f"{path}: {error.message}", hint=error.hint or "images need: fiveshot extract") from error
+        raise InputError(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def save_parquet(features: FeatureSet, path: FilePath) -> None:

@@ -340,7 +340,7 @@ def load_features(path: FilePath) -> FeatureSet:
     Parameters
     ----------
     path : str or path
-        The file.
+        The file, or a folder of Parquet files.
 
     Returns
     -------
@@ -362,8 +362,15 @@ def load_features(path: FilePath) -> FeatureSet:
     fiveshot.errors.StorageError: no such file: nowhere.npz; extract features with: fiveshot extract
     """
     path = Path(path)
+    if path.is_dir() and any(path.glob("*.parquet")):
+        from fiveshot.features._parquet import load_parquet
+
+        return load_parquet(path)
     if path.is_dir():
-        raise StorageError(f"{path} is a folder", hint="give a feature file (.safetensors, .npz or .parquet)")
+        raise StorageError(
+            f"{path} is a folder without Parquet files",
+            hint=f"give a feature file ({', '.join(FORMS)}), or the folder in which they are",
+        )
     if not path.is_file():
         raise StorageError(f"no such file: {path}", hint="extract features with: fiveshot extract")
     with attempting(f"read {path}"), path.open("rb") as file:
@@ -472,6 +479,8 @@ def _check_vectors(split: str, x: Vectors, *, finite: bool) -> None:
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.dtype not in FLOATS:
         found = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
         raise InputError(f"{split}_x must be a matrix of float16, float32 or float64, not {found}")
+    if not x.shape[1]:
+        raise InputError(f"{split}_x holds vectors without numbers")
     for start in range(0, len(x) if finite else 0, BLOCK_ROWS):
         good = np.isfinite(x[start : start + BLOCK_ROWS]).all(axis=1)
         if not good.all():

@@ -45,8 +45,8 @@ class PairedVariants:
     >>> from fiveshot.features import embedded_features
     >>> from fiveshot.reports import paired_variants
     >>> teen, ncm = (run(get_protocol("cub200/big"), embedded_features(), method) for method in ("teen", "ncm"))
-    >>> paired_variants([teen], [ncm])[0].names
-    {'protocol': 'cub200/big', 'names': ['TEEN', 'NCM']}
+    >>> paired_variants([teen], [ncm])[0].names["names"]
+    ['TEEN', 'NCM']
     """
 
     protocol: str
@@ -56,8 +56,9 @@ class PairedVariants:
 
     @property
     def names(self) -> dict[str, Any]:
-        """The protocol and the names of the heads, as JSON values."""
-        return {"protocol": self.protocol, "names": [self.first.label, self.second.label]}
+        """The protocol, the names of the heads, and the versions of fiveshot that ran them, as JSON values."""
+        versions = sorted({*self.first.summary.versions, *self.second.summary.versions})
+        return {"protocol": self.protocol, "names": [self.first.label, self.second.label], "fiveshot": versions}
 
 
 def paired_variants(first: Sequence[RunRecord], *others: Sequence[RunRecord]) -> tuple[PairedVariants, ...]:
@@ -347,7 +348,7 @@ def _power_notes(difference: PairedDifference | None) -> tuple[str, ...]:
     >>> _power_notes(PairedDifference(0.03, 0.01, 0.05, 0.01, 5, "draws and images", 0.0081))
     ('These 5 draws can show differences of 0.8 points or more in mean A_HM (found with a probability of 80 %).',)
     """
-    if difference is None or difference.detectable is None:
+    if difference is None or not difference.detectable:  # zero: the same answers in all draws
         return ()
     points = f"{100 * difference.detectable:.1f} points or more in {LEADING}"
     return (f"These {difference.n} draws can show differences of {points} (found with a probability of 80 %).",)
