@@ -156,7 +156,7 @@ def damage(path: Path, **changes: Any) -> None:
     ("changes", "message"),
     [
         ({"version": 99}, "format version 99, this release reads up to 2; upgrade with: pip install"),
-        ({"kind": "adapter"}, "holds a fiveshot adapter, not a head"),
+        ({"kind": "adapter"}, "is a fiveshot adapter file, not a head file"),
         (
             {"meta": {"scorer": "Oracle"}},
             "does not hold a complete head .*'Oracle' is not one; name the file .* --plugin .* get a fresh copy",
@@ -179,5 +179,5 @@ def test_a_damaged_file_is_refused(tmp_path: Path, changes: dict[str, Any], mess
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     save_file({"weight": np.zeros(3)}, tmp_path / "other")
-    with pytest.raises(StorageError, match="not a fiveshot head: it was written by another program"):
+    with pytest.raises(StorageError, match="not a fiveshot head file: it was written by another program"):
         load_head(tmp_path / "other")
