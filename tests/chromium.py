@@ -45,6 +45,11 @@ class Watched:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", self._note)
 
+    def close(self) -> None:
+        """Close the page as soon as the routes that a test has set have answered."""
+        self.page.unroute_all(behavior="wait")
+        self.context.close()
+
     def _note(self, message: Any) -> None:
         # That an answer was an error is expected in tests of errors; the page says it in words.
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:

@@ -685,7 +685,7 @@ def _checked_meta(path: Path, metadata: dict[str, str] | None, kind: str, versio
         found, found_version, meta = header["kind"], header["version"], header["meta"]
     except (KeyError, TypeError, ValueError, RecursionError):  # RecursionError: JSON that is nested too deeply
         raise StorageError(
-            f"{path} is a safetensors file, but not a fiveshot {kind} file: it was written by another program",
+            f"{path} is a safetensors file, but holds no fiveshot {kind}: it was written by another program",
             hint="choose a file that fiveshot wrote",
         ) from None
     if found != kind:

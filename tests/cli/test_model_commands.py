@@ -225,7 +225,8 @@ def test_one_bar_shows_all_classes(
             (tmp_path / "few" / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(material / "photos" / name / f"{number}.png", tmp_path / "few" / name)
     terminal, child = pty.openpty()
-    command = [sys.executable, "-m", "fiveshot", "learn", "birds", "few"]
+    code = "from fiveshot.cli import app, output; output.BAR_DELAY = 0; app.main()"
+    command = [sys.executable, "-c", code, "learn", "birds", "few"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=child, env={**os.environ, "TERM": "xterm"}
     ) as run:

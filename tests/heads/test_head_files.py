@@ -179,5 +179,5 @@ def test_a_damaged_file_is_refused(tmp_path: Path, changes: dict[str, Any], mess
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     save_file({"weight": np.zeros(3)}, tmp_path / "other")
-    with pytest.raises(StorageError, match="not a fiveshot head file: it was written by another program"):
+    with pytest.raises(StorageError, match="holds no fiveshot head: it was written by another program"):
         load_head(tmp_path / "other")

@@ -303,8 +303,8 @@ def test_too_few_classes_take_the_defaults() -> None:
     [
         ({"n_random": -1}, "n_random must be a whole number of at least 0"),
         ({"random_weight": 1.5}, "random_weight must lie in"),
-        ({"offset": "best"}, "offset must be 'auto' or lie in"),
-        ({"sharpness": -1.0}, "sharpness must be 'auto' or lie in"),
+        ({"offset": "best"}, "offset must be 'auto' or be finite"),
+        ({"sharpness": -1.0}, "sharpness must be 'auto' or be finite"),
         ({"pooled": "new"}, "no choice of pooled classes 'new'"),
         ({"random_state": None}, "random_state must be a whole number"),
     ],

@@ -197,7 +197,7 @@ def test_a_file_that_may_not_be_read_is_there() -> None:
 def test_a_foreign_safetensors_file_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     save_file(TENSORS, tmp_path / "x", metadata=metadata)
     with pytest.raises(
-        StorageError, match=r"not a fiveshot head file: .* another program; choose a file that fiveshot wrote"
+        StorageError, match=r"holds no fiveshot head: .* another program; choose a file that fiveshot wrote"
     ):
         read_tensors(tmp_path / "x", kind="head", version=3)
 
@@ -212,7 +212,7 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path: Path, metadata: dict[st
 )
 def test_a_header_made_to_exhaust_the_reader_is_refused(tmp_path: Path, text: str) -> None:
     save_file({"x": np.zeros(1)}, tmp_path / "x", metadata={HEADER: text})
-    with pytest.raises(StorageError, match="not a fiveshot head"):
+    with pytest.raises(StorageError, match="holds no fiveshot head"):
         read_tensors(tmp_path / "x", kind="head", version=1)
 
 

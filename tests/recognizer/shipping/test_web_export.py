@@ -234,7 +234,7 @@ def visit(browser: Any, site: Path) -> Iterator[Visit]:
         watched.page.goto(url)
         watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
         yield Visit(watched, url, host)
-        watched.context.close()
+        watched.close()
 
 
 def installable(watched: Watched) -> None:
@@ -301,7 +301,7 @@ def test_a_single_class_has_no_percentage(browser: Any, tiny_file: Path, tmp_pat
         watched.page.goto(url)
         watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
         (found,) = ask(watched.page, {"new.png": encoded(drawing(1, 9), "PNG")}).values()
-        watched.context.close()
+        watched.close()
     assert found["shown"].startswith("stripesNothing can be called unknown yet")
 
 
@@ -328,7 +328,7 @@ def test_a_bundle_answers_the_same_in_the_browser(browser: Any, tmp_path: Path) 
             return [347, 389, 420].map((width) => place(view, 224, width, 300, rounding).left);
         }"""
         lefts = watched.page.evaluate(placed, [said["views"][0], said["rounding"]])
-        watched.context.close()
+        watched.close()
     # transformers scales the short side to 256 and begins at the pixel below the exact corner
     assert lefts == [(256 * width // 300 - 224) // 2 for width in (347, 389, 420)]
 
@@ -354,7 +354,7 @@ def test_the_camera_and_a_phone_under_the_policy_as_a_header(
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.evaluate("fetch('https://example.org/').then(() => true, () => false)") is False
         assert [said for said in watched.complaints if "example.org" not in said] == []
-        watched.context.close()
+        watched.close()
 
 
 def test_the_graph_has_weights_of_eight_bits_and_answers_as_the_model(

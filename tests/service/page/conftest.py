@@ -40,7 +40,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Watched]]:
         def go(url: str, **given: Any) -> Watched:
             seeing = "camera" in given.get("permissions", ())
             watched = Watched(opened.enter_context(with_camera(browser)) if seeing else browser, **given)
-            opened.callback(watched.context.close)
+            opened.callback(watched.close)
             watched.page.goto(url)
             return watched
 

@@ -150,7 +150,7 @@ def test_no_camera_and_no_mouse(browser: Any, service: Live) -> None:
             visit(phone.page, view)
             assert not re.search("drop|paste", phone.page.inner_text("main"), re.IGNORECASE)
     finally:
-        phone.context.close()
+        phone.close()
 
 
 def test_forgetting_for_good_is_a_second_step(open_page: Callable[..., Watched], service: Live) -> None:

@@ -62,7 +62,7 @@ SCORED_AT_ONCE = 1024  # samples mapped at a time; limits the memory
 FAMILIARITY_WITH_BASE, FAMILIARITY_WITHOUT_BASE = (0.25, 0.0, 0.3), (1.0, 1.5, 0.0)
 MOST_FEATURES = 1 << 14  # for one vector; limits the memory of random features before they are drawn
 SHOTS = 5  # of classes treated as new in episodes; the gap scales the result to other numbers
-LARGEST_CHOICE = 1e9  # of offset and sharpness; in single precision, scores times more may not be finite
+MOST_CHOSEN = 1e9  # for values of a choice in a file; larger ones overflow scores
 PLAYED_SAMPLES = 24  # samples of a base class in episodes, if memory must not grow with the samples
 
 
@@ -97,8 +97,8 @@ class UnbiasedLDAScorer(Scorer):
     ranges: ClassVar[Mapping[str, Allowed]] = {
         "n_random": Range(0, whole=True, hint="0 uses none"),
         "random_weight": Range(0, 1),
-        "offset": Range(0, LARGEST_CHOICE, words=("auto",)),
-        "sharpness": Range(0, LARGEST_CHOICE, words=("auto",)),
+        "offset": Range(0, words=("auto",)),
+        "sharpness": Range(0, words=("auto",)),
         "center": Flag(),
         "pooled": OneOf(get_args(Pooled), kind="choice of pooled classes"),
         "kept": OneOf(get_args(Kept), kind="choice of what is kept"),
@@ -443,8 +443,8 @@ def read_choice(values: Any) -> Choice:
     """Check and return a choice from its plain values."""
     _expect_entries(values, Choice, "choice")
     for name in ("offset", "sharpness", "offset_spread"):
-        if not _is_number(values[name]) or not 0 <= values[name] <= LARGEST_CHOICE:
-            raise InputError(f"{name} is {values[name]!r}; it must be a number from 0 to {LARGEST_CHOICE:g}")
+        if not _is_number(values[name]) or not 0 <= values[name] <= MOST_CHOSEN:
+            raise InputError(f"{name} is {values[name]!r}; it must be a number from 0 to {MOST_CHOSEN:g}")
     if type(values["episodes"]) is not int or values["episodes"] < 0:
         raise InputError(f"episodes is {values['episodes']!r}; it must be an integer of at least 0")
     return Choice(**values)
