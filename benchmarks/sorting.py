@@ -24,7 +24,7 @@ from fiveshot.recognizer.recognition.snapshot import Snapshot, head_record
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 from fiveshot.recognizer.store.rows import ClassPhotos
-from fiveshot.recognizer.unlabeled.sorting import Metric, group_rows, sort_rows
+from fiveshot.recognizer.unlabeled.sorting import LikenessSpace, group_rows, sort_rows
 
 SHOTS = 5
 Floats = NDArray[np.float32]
@@ -100,7 +100,7 @@ def _groups(
     rng: np.random.Generator,
     classes: int,
 ) -> tuple[float, float, float, float, float]:
-    metric = Metric()
+    metric = LikenessSpace()
     if len(others):
         shots = np.concatenate(
             [rng.permutation(others[y[others] == label])[:SHOTS] for label in np.unique(y[others])]
@@ -108,7 +108,7 @@ def _groups(
         head = make_scorer("unbiased-lda")
         names = np.array([f"class {label:03}" for label in y[shots]])
         head = head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[shots]), names)))
-        metric = Metric(head)
+        metric = LikenessSpace(head)
     truth = np.unique(y[rows], return_inverse=True)[1]
     ours = group_rows(metric(X[rows]))
     theirs = KMeans(classes, n_init=3, random_state=0).fit_predict(X[rows])

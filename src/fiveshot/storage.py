@@ -689,7 +689,7 @@ def _checked_meta(path: Path, metadata: dict[str, str] | None, kind: str, versio
             hint="choose a file that fiveshot wrote",
         ) from None
     if found != kind:
-        raise StorageError(f"{path} holds a fiveshot {found}, not a {kind}", hint="choose another file")
+        raise StorageError(f"{path} is a fiveshot {found} file, not a {kind} file", hint="choose another file")
     if not isinstance(found_version, int) or found_version > version:
         raise StorageError(
             f"{path} has format version {found_version}, this release reads up to {version}",

@@ -156,7 +156,7 @@ def damage(path: Path, **changes: Any) -> None:
     ("changes", "message"),
     [
         ({"version": 99}, "format version 99, this release reads up to 2; upgrade with: pip install"),
-        ({"kind": "adapter"}, "holds a fiveshot adapter, not a head"),
+        ({"kind": "adapter"}, "is a fiveshot adapter file, not a head file"),
         (
             {"meta": {"scorer": "Oracle"}},
             "does not hold a complete head .*'Oracle' is not one; name the file .* --plugin .* get a fresh copy",

@@ -159,7 +159,7 @@ def test_a_newer_version_is_refused_with_the_way_out(tmp_path: Path) -> None:
 
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="holds a fiveshot adapter, not a head; choose another file"):
+    with pytest.raises(StorageError, match="is a fiveshot adapter file, not a head file; choose another file"):
         read_tensors(write(tmp_path / "x", kind="adapter"), kind="head", version=3)
 
 
@@ -197,7 +197,7 @@ def test_a_file_that_may_not_be_read_is_there() -> None:
 def test_a_foreign_safetensors_file_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     save_file(TENSORS, tmp_path / "x", metadata=metadata)
     with pytest.raises(
-        StorageError, match=r"not a fiveshot head: .* another program; choose a file that fiveshot wrote"
+        StorageError, match=r"holds no fiveshot head: .* another program; choose a file that fiveshot wrote"
     ):
         read_tensors(tmp_path / "x", kind="head", version=3)
 
@@ -212,7 +212,7 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path: Path, metadata: dict[st
 )
 def test_a_header_made_to_exhaust_the_reader_is_refused(tmp_path: Path, text: str) -> None:
     save_file({"x": np.zeros(1)}, tmp_path / "x", metadata={HEADER: text})
-    with pytest.raises(StorageError, match="not a fiveshot head"):
+    with pytest.raises(StorageError, match="holds no fiveshot head"):
         read_tensors(tmp_path / "x", kind="head", version=1)
 
 

@@ -497,7 +497,7 @@ def test_a_damaged_file_is_not_merged(exported: Path, tmp_path: Path, make: Call
 def test_other_files(exported: Path, tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     for file, said in (
-        (next(origin.glob("base-*")), "holds a fiveshot recognizer base, not a recognizer"),
+        (next(origin.glob("base-*")), "is a fiveshot recognizer base file, not a recognizer file"),
         (origin / "classes.sqlite", "classes.sqlite is not an export of fiveshot, or .*; give a file that .*"),
         (tmp_path / "nothing", "no such file"),
     ):
