@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHUNK = 64  # answers that go to a file together
 LONGEST_SIDE = 1600  # pixels of an annotated picture
 COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
-_TEXT = 60  # characters of a caption
+CAPTION_LENGTH = 60  # characters of a caption
 
 
 @dataclass(frozen=True)
@@ -239,6 +239,6 @@ def annotate(photo: Photo, predictions: Sequence[Prediction], folder: Path) -> P
 def _caption(one: Prediction) -> str:
     """Return a short text about a photo."""
     if one.label is None:
-        return f"{one.answer}?"[:_TEXT]
+        return f"{one.answer}?"[:CAPTION_LENGTH]
     chance = "" if one.probability is None else f" {100 * one.probability:.0f} %"
-    return f"{one.label[:_TEXT]}{chance}"
+    return f"{one.label[:CAPTION_LENGTH]}{chance}"

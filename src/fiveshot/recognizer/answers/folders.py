@@ -495,7 +495,7 @@ Span = tuple[int, int]  # where an element begins and where its end tag does
 
 
 @dataclass
-class _Found:
+class _SidecarPositions:
     """Positions in a sidecar: the root element, the wanted list, its bag and its words."""
 
     rdf: Span | None = None
@@ -505,9 +505,9 @@ class _Found:
     words: list[str] = field(default_factory=list)
 
 
-def _look_through(data: bytes, name: tuple[str, str, str]) -> _Found:
+def _look_through(data: bytes, name: tuple[str, str, str]) -> _SidecarPositions:
     data.decode("utf-8")  # positions are in bytes of this encoding
-    found, wanted = _Found(), f"{name[0]} {name[1]}"
+    found, wanted = _SidecarPositions(), f"{name[0]} {name[1]}"
     parser = expat.ParserCreate(namespace_separator=" ")
     path: list[tuple[str, int]] = []
     text: list[str] = []
