@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fiveshot.data import BadImage, Box, FileSource, ImageError, Photo, decoders
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.answers._table import AnswerTable, open_table
-from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
+from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way
+from fiveshot.recognizer.answers.sidecars import write_keywords
 from fiveshot.values import Prediction
 from fiveshot.work import Progress
 
