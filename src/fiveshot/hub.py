@@ -12,7 +12,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 
 HUB = "hf://"
-CLIENT = {"library_name": "fiveshot", "library_version": __version__}  # what downloads are told to come from
+LIBRARY = {"library_name": "fiveshot", "library_version": __version__}  # what downloads are told to come from
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 

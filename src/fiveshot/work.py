@@ -238,7 +238,7 @@ def safe_path() -> list[str]:
     return path if own in path else [*path, own]
 
 
-class _Safety:
+class _SafeEnvironment:
     """Sets variables of the environment when the first block begins, and restores them when the last one ends."""
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ class _Safety:
                     os.environ[name] = value
 
 
-_SAFETY = _Safety()
+_SAFETY = _SafeEnvironment()
 
 
 class Progress(Protocol):

@@ -82,12 +82,15 @@ def test_the_help_of_cluster_shows_the_extra(monkeypatch: pytest.MonkeyPatch) ->
     assert "pip install 'fiveshot[ray]'" in CliRunner().invoke(app, ["cluster", "--help"]).output
 
 
+@pytest.mark.parametrize(("columns", "lines"), [("100", 30), ("80", 34)])
 @pytest.mark.parametrize("name", ["new", "learn", "predict", "serve"])
-def test_the_help_of_an_everyday_command_fits_a_screen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+def test_the_help_of_an_everyday_command_fits_a_screen(
+    name: str, columns: str, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     shown = CliRunner().invoke(app, [name, "--help"], prog_name="fiveshot").output
     assert "--help" in shown
-    assert len(shown.strip().splitlines()) <= 30
+    assert len(shown.strip().splitlines()) <= lines
 
 
 def test_the_help_of_the_longest_command_fits_a_tall_screen(monkeypatch: pytest.MonkeyPatch) -> None:

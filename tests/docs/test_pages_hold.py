@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -18,6 +19,7 @@ BY_PATH = {page.path: page for page in PAGES}
 LANGUAGES = {"sh", "console", "python", "json", "toml", "yaml", "math", "mermaid", "bibtex", "text"}
 SOURCE = ROOT / "src" / "fiveshot"
 NAMED_TEST = re.compile(r"`(?:tests/)?((?:\w+/)*test_\w+\.py|(?=::))(?:::(test_\w+))?`")
+NAMED_IN_MODULE = re.compile(r"`(\w+(?:\.\w+)?)` in `((?:\w+/)*\w+\.py)`")
 NAMED_MODULE = re.compile(r"`(?:src/fiveshot/)?((?:\w+/)+(?!test_)\w+\.py)`")
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -74,6 +76,40 @@ def test_modules_that_a_page_names_exist(page: Page) -> None:
     }
     missing = [(number, module) for number, module in named if not (SOURCE / module).is_file()]
     assert [found for found in missing if not (ROOT / "tests" / found[1]).is_file()] == []
+
+
+@each_page
+def test_names_that_a_page_finds_in_a_module_are_defined_there(page: Page) -> None:
+    for number, line in page.prose:
+        for name, module in NAMED_IN_MODULE.findall(line):
+            places = [place / module for place in (SOURCE, page.path.parent) if (place / module).is_file()]
+            assert any(name in defined_in(place) for place in places), f"{number}: {name} in {module}"
+
+
+def test_the_architecture_says_where_to_look() -> None:
+    page = BY_PATH[ROOT / "docs" / "explanation" / "architecture.md"]
+    rows = [line.strip("|").split("|") for _, line in page.prose if line.startswith("|") and "?" in line]
+    assert len(rows) >= 12
+    for question, files, answer in rows:
+        named = re.findall(r"`([\w/]+\.py)`", files + answer)
+        known = set[str]().union(*(defined_in(SOURCE / name) for name in named if (SOURCE / name).is_file()))
+        wanted = re.findall(r"`(\w+(?:\.\w+)?)`", answer)
+        assert [name for name in wanted if name not in known] == [], question
+
+
+def defined_in(file: Path) -> set[str]:
+    """Return the names of a module's functions, classes, methods (with their class) and constants."""
+    found: set[str] = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.AsyncFunctionDef)}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {one.id for one in targets if isinstance(one, ast.Name)}
+    return found
 
 
 def test_the_quickstart_shows_every_verb() -> None:

@@ -72,14 +72,13 @@ def test_an_error_of_a_job_arrives_as_it_was_raised(cluster: Any, features: Path
 
 
 # As the command is installed: Python adds the program's folder to the path, no other. While the cluster is there,
-# others ask it which nodes it has.
+# others ask for its status.
 PROGRAM = """
 import json, os, subprocess, sys
 from contextlib import contextmanager
 from fiveshot.cli.app import main
 from fiveshot.scale import _jobs as jobs
 
-ASKING = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).get_all_node_info()"
 OTHERS = {"with it": {}, "without": {"RAY_AUTH_MODE": "disabled"}, "with another": {"RAY_AUTH_TOKEN": "f" * 64}}
 connected = jobs.connected
 
@@ -88,7 +87,8 @@ def asked_by_others(address):
     with connected(address) as found:
         import ray
 
-        command = [sys.executable, "-P", "-c", ASKING, ray.get_runtime_context().gcs_address]
+        address = ray.get_runtime_context().gcs_address
+        command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status", "--address", address]
         quietly = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         asking = {name: subprocess.Popen(command, env=os.environ | new, **quietly) for name, new in OTHERS.items()}
         errors = {name: one.communicate(timeout=60)[1] for name, one in asking.items()}

@@ -17,7 +17,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.values import Candidate, Prediction
 from fiveshot.watch.sources import FolderSource, Notices, credentials
-from fiveshot.watch.watching import Ballot, Command, LinesFile, Report, Vote, Watching, json_line
+from fiveshot.watch.watching import Command, LinesFile, RecentVotes, Report, Vote, Watching, json_line
 
 HOSTILE = (
     "$(touch pwned).jpg",
@@ -48,7 +48,7 @@ def python(*words: str, code: str = REPORT) -> str:
 
 
 def test_a_vote_needs_more_than_half_of_all_frames() -> None:
-    ballot = Ballot(4)
+    ballot = RecentVotes(4)
     votes = [ballot.add(label) for label in ("owl", "owl", "wren", "owl", "wren", "wren", "wren")]
     assert [(vote.label, vote.votes, vote.decided) for vote in votes] == [
         (None, 0, False),
@@ -62,13 +62,13 @@ def test_a_vote_needs_more_than_half_of_all_frames() -> None:
 
 
 def test_unknown_is_a_vote_and_classes_vote_for_their_groups() -> None:
-    ballot = Ballot(3)
+    ballot = RecentVotes(3)
     labels = ("bird/owl/barn", "bird/owl/tawny", "bird/wren", "bird/kite", None, None)
     votes = [ballot.add(label).label for label in labels]
     assert votes == [None, "bird/owl", "bird/owl", "bird", "bird", None]
     for wrong in (0, 1.5, True, 5000):
         with pytest.raises(InputError):
-            Ballot(wrong)
+            RecentVotes(wrong)
 
 
 def test_lines_hold_any_name_and_no_infinity() -> None:

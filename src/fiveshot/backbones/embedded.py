@@ -32,7 +32,7 @@ ADAPTER_WIDTHS = {
     for stage, blocks, width in ((1, 2, 128), (2, 6, 160), (3, 2, 320))
     for block in range(blocks)
 }
-AT_ONCE = 2  # images in a pass on a CPU; with sixteen, each image takes a fifth longer
+IMAGES_AT_ONCE = 2  # images in a pass on a CPU; with sixteen, each image takes a fifth longer
 PREPROCESSING = Preprocessing(
     size=SIZE,
     resize=256,
@@ -180,8 +180,8 @@ def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None
 def run_session(session: Any, images: Vectors, inputs: Mapping[str, Vectors] | None = None) -> Vectors:
     """Return the features of normalized images (n, 3, size, size), in passes that fit into a core's cache."""
     parts = [
-        session.run(None, {"images": images[start : start + AT_ONCE], **(inputs or {})})[0]
-        for start in range(0, len(images), AT_ONCE)
+        session.run(None, {"images": images[start : start + IMAGES_AT_ONCE], **(inputs or {})})[0]
+        for start in range(0, len(images), IMAGES_AT_ONCE)
     ]
     features: Vectors = np.concatenate(parts)
     return features

@@ -36,19 +36,19 @@ WORTH_SAYING = 2.0  # seconds
 WHEN_STOPPED = "finished runs are kept; the same command without --fresh continues"
 
 # Options of 'bench' and 'paper'.
-PHOTOS = "Photos instead of features"
+PHOTOS_PANEL = "Photos instead of features"
 PhotoBackbone = Annotated[
     str | None,
     Option(
         metavar="NAME",
         help="Network for photos. See 'fiveshot backbones'.",
-        rich_help_panel=PHOTOS,
+        rich_help_panel=PHOTOS_PANEL,
         autocompletion=completion.backbones,
     ),
 ]
 PhotoWeights = Annotated[
     Path | None,
-    Option(metavar="FILE", help="Local file with the weights of the network.", rich_help_panel=PHOTOS),
+    Option(metavar="FILE", help="Local file with the weights of the network.", rich_help_panel=PHOTOS_PANEL),
 ]
 
 # Options of 'bench' and 'cluster bench'.
@@ -127,7 +127,7 @@ def bench(
         Option(
             metavar="PLACE",
             help="Folder or archive of images by class, instead of features.",
-            rich_help_panel=PHOTOS,
+            rich_help_panel=PHOTOS_PANEL,
         ),
     ] = None,
     dataset: Annotated[
@@ -136,7 +136,7 @@ def bench(
             metavar="NAME",
             help="With --root: dataset to extract features of.",
             show_default="that of the protocol",
-            rich_help_panel=PHOTOS,
+            rich_help_panel=PHOTOS_PANEL,
             autocompletion=completion.datasets,
         ),
     ] = None,
@@ -145,7 +145,7 @@ def bench(
         Option(
             metavar="FOLDER",
             help="Folder that holds the dataset: extract its features first.",
-            rich_help_panel=PHOTOS,
+            rich_help_panel=PHOTOS_PANEL,
         ),
     ] = None,
     backbone: PhotoBackbone = None,
@@ -155,7 +155,7 @@ def bench(
         Option(
             metavar="FILE|NAME",
             help="Adapter file, or embedded adapter such as cub200-big.",
-            rich_help_panel=PHOTOS,
+            rich_help_panel=PHOTOS_PANEL,
             autocompletion=completion.adapters,
         ),
     ] = None,
@@ -164,11 +164,11 @@ def bench(
         Option(
             metavar="NAME",
             help="weights: as the network was trained; paper; or paper:cars and so on.",
-            rich_help_panel=PHOTOS,
+            rich_help_panel=PHOTOS_PANEL,
         ),
     ] = "weights",
     skip_bad: Annotated[
-        bool, Option("--skip-bad", help="Skip images that cannot be read.", rich_help_panel=PHOTOS)
+        bool, Option("--skip-bad", help="Skip images that cannot be read.", rich_help_panel=PHOTOS_PANEL)
     ] = False,
     flavor: options.Flavor = "paper",
     projections: options.Projections = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from fiveshot.cli import completion, options
-from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
+from fiveshot.cli.output import CommandOutput, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import (
     BY_NESTED,
     note_classes_left_out,
@@ -59,7 +59,7 @@ def learn(
         str,
         Argument(
             metavar="NAME|FOLDER",
-            help="Name of the class, or a folder of class folders.",
+            help="Class, or folder of class folders.",
             autocompletion=completion.classes_to_add_to,
         ),
     ],
@@ -68,8 +68,8 @@ def learn(
         Argument(metavar="[PHOTOS]...", help="Files, folders, patterns, or - for standard input."),
     ] = None,
     add: Annotated[bool, Option("--add", help="Add the photos to a known class.")] = False,
-    new_only: Annotated[bool, Option("--new-only", help="Skip classes of the folder that are known.")] = False,
-    none: Annotated[bool, Option("--none", help="The photos show none of the classes; give no NAME.")] = False,
+    new_only: Annotated[bool, Option("--new-only", help="Skip known classes of the folder.")] = False,
+    none: Annotated[bool, Option("--none", help="Photos of none of the classes; no NAME.")] = False,
     nested: options.Nested = False,
     box: options.InBox = None,
     confidence: options.Confidence = 0.2,
@@ -115,7 +115,7 @@ def learn(
         note_no_rejection(answer, recognizer)
 
 
-def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:
+def _classes(answer: CommandOutput, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:
     from fiveshot.recognizer import check_name, find_classes, find_photos
 
     if photos:
@@ -160,7 +160,7 @@ def _refuse_missing_name(name: str, photos: list[str]) -> None:
         )
 
 
-def _tell(answer: Answer, reports: list[LearnReport]) -> None:
+def _tell(answer: CommandOutput, reports: list[LearnReport]) -> None:
     for report in reports:
         if len(reports) <= LISTED or report.warnings:
             answer.say(describe_report(report))
@@ -408,7 +408,7 @@ def move(
         note_misspelled(answer, done.counts, known, model)
 
 
-def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
+def found_photos(answer: CommandOutput, inputs: list[str]) -> list[Photo]:
     """Return the photos in files, folders or patterns; note files that are not photos."""
     from fiveshot.recognizer import find_photos
 
@@ -417,7 +417,7 @@ def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
     return found.photos
 
 
-def _ids(answer: Answer, recognizer: Recognizer, given: list[str]) -> list[str]:
+def _ids(answer: CommandOutput, recognizer: Recognizer, given: list[str]) -> list[str]:
     """Return the ids of photos; a file stands for the photos learned from it."""
     from fiveshot.recognizer import is_photo_id, photo_ids
 
@@ -432,7 +432,7 @@ def _photos(done: PhotoChange) -> str:
     return f"{counted(len(done.ids), 'photo')} ({some_of(done.ids)})"
 
 
-def tell_counts(answer: Answer, done: PhotoChange) -> None:
+def tell_counts(answer: CommandOutput, done: PhotoChange) -> None:
     """Print how many photos the classes have now."""
     for name, count in done.counts.items():
         answer.say(
@@ -440,7 +440,7 @@ def tell_counts(answer: Answer, done: PhotoChange) -> None:
         )
 
 
-def note_misspelled(answer: Answer, names: Iterable[str], known: Sequence[str], model: Path) -> None:
+def note_misspelled(answer: CommandOutput, names: Iterable[str], known: Sequence[str], model: Path) -> None:
     """Note new classes whose names are almost those of known classes."""
     for name in names:
         meant = None if name in known or name == NONE else similar_name(name, known)

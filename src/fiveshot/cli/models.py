@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.output import (
-    Answer,
+    CommandOutput,
     answering,
     answering_with,
     file_size,
@@ -33,16 +33,14 @@ WIDEST = 40  # characters of the column of file names; longer names stick out
 
 def new(
     model: options.Model,
-    base: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Folder of base classes with many photos each.")
-    ] = None,
+    base: Annotated[Path | None, Option(metavar="FOLDER", help="Base classes with many photos each.")] = None,
     backbone: options.Backbone = None,
     weights: options.LocalWeights = None,
     head: Annotated[
         str,
         Option(
             metavar="NAME",
-            help="Classifier. See 'bench --list'.",
+            help="Classifier; see 'bench --list'.",
             autocompletion=completion.model_heads,
         ),
     ] = "unbiased-lda",
@@ -55,9 +53,7 @@ def new(
     keep_photos: Annotated[bool, Option("--keep-photos", help="Keep the photos; 'retune' needs them.")] = False,
     no_thumbnails: Annotated[bool, Option("--no-thumbnails", help="Keep no small copies of photos.")] = False,
     no_names: Annotated[bool, Option("--no-names", help="Keep no file names of photos.")] = False,
-    false_rejection: Annotated[
-        str, Option(metavar="SHARE", help="Known photos that may be called unknown.")
-    ] = "5%",
+    false_rejection: Annotated[str, Option(metavar="SHARE", help="Share of known photos called unknown.")] = "5%",
     skip_bad: options.SkipBad = False,
     exist_ok: Annotated[bool, Option("--exist-ok", help="Do nothing if the model exists.")] = False,
     device: options.Device = "auto",
@@ -113,7 +109,7 @@ def new(
             answer.say(f"teach it one from five photos: {command('learn', model, 'NAME', 'PHOTOS')}")
 
 
-def _base_photos(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
+def _base_photos(answer: CommandOutput, base: Path) -> Path | dict[str, list[Photo]]:
     """Return the photos of a base; note what is skipped, and classes with a single photo."""
     from fiveshot.recognizer import find_classes
 
@@ -268,7 +264,7 @@ def check(
             answer.status = 1
 
 
-def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
+def _tell_model(answer: CommandOutput, model: Path, info: ModelInfo) -> None:
     adapted = " with an adapter" if info.adapter else ""
     views = counted(info.views, "view")
     answer.say(f"{model}: {info.backbone}{adapted}, {views}, head {info.head}, {file_size(info.bytes_on_disk)}")
@@ -286,7 +282,7 @@ def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
         answer.say(f"{one.photos:7,}  {one.name}" + ("  (base)" if one.base else ""))
 
 
-def _tell_photos(answer: Answer, one: ClassInfo, photos: Sequence[PhotoInfo]) -> None:
+def _tell_photos(answer: CommandOutput, one: ClassInfo, photos: Sequence[PhotoInfo]) -> None:
     answer.say(f"{one.name}: {counted(one.photos, 'photo')}")
     names = [printable(photo.name or "") for photo in photos]
     width = min(max(map(len, names), default=0), WIDEST)

@@ -24,17 +24,17 @@ Backbone = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        help="Network. See 'fiveshot backbones'. Or an ONNX bundle.",
+        help="Network, as 'backbones' lists, or bundle.",
         autocompletion=completion.backbones,
     ),
 ]
-LocalWeights = Annotated[Path | None, Option(metavar="FILE", help="Local file with the weights of the network.")]
-Weights = Annotated[Path | None, Option(metavar="FILE", help="Weights of the network, if their file was moved.")]
+LocalWeights = Annotated[Path | None, Option(metavar="FILE", help="File with the weights of the network.")]
+Weights = Annotated[Path | None, Option(metavar="FILE", help="File of the network, if it was moved.")]
 Adapter = Annotated[
     str | None,
     Option(
         metavar="FILE|NAME",
-        help="Adapter file, or embedded adapter such as cub200-big.",
+        help="Adapter of the network: file or name.",
         autocompletion=completion.adapters,
     ),
 ]
@@ -44,7 +44,7 @@ Preprocessing = Annotated[
 ]
 Tokens = Annotated[
     Literal["own", "cls", "mean", "cls+mean"],
-    Option(metavar="TOKENS", show_default=False, help="What is read: own (default), cls, mean or cls+mean."),
+    Option(metavar="TOKENS", show_default=False, help="own (default), cls, mean or cls+mean."),
 ]
 LastBlocks = Annotated[int, Option(metavar="N", help="Join the class tokens of the last N blocks.")]
 Precision = Annotated[
@@ -55,22 +55,20 @@ Dtype = Annotated[Literal["float16", "float32"], Option(help="Number format of t
 Holdout = Annotated[
     float, Option(metavar="SHARE", help="Share of each class used for testing, if there is no test folder.")
 ]
-Nested = Annotated[bool, Option("--nested", help="Make every folder with photos a class, such as owl/barn owl.")]
+Nested = Annotated[bool, Option("--nested", help="Learn classes in folders such as owl/barn.")]
 Sure = Annotated[float | None, Option(metavar="P", help="Answer only with this probability or more.")]
-Quick = Annotated[bool, Option("--quick", help="Use one view of each photo: faster, less accurate.")]
-Careful = Annotated[bool, Option("--careful", help="Use four views of each photo: slower, more accurate.")]
-Into = Annotated[
-    Path | None, Option(metavar="FOLDER", help="Put each photo into a folder of its class in FOLDER.")
-]
+Quick = Annotated[bool, Option("--quick", help="One view: faster, less accurate.")]
+Careful = Annotated[bool, Option("--careful", help="Four views: slower, more accurate.")]
+Into = Annotated[Path | None, Option(metavar="FOLDER", help="Put photos into class folders in FOLDER.")]
 By = Annotated[
     Literal["copy", "link", "move"] | None,
-    Option(metavar="WAY", help="With --into: copy, link or move.", show_default="copy"),
+    Option(metavar="WAY", help="With --into: copy (default), link or move."),
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="With --into: only say what would be done.")]
-Device = Annotated[str, Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")]
+Device = Annotated[str, Option(metavar="NAME", show_default=False, help="auto (default), cpu, cuda or cuda:1.")]
 Runtime = Annotated[
     Literal["auto", "torch", "onnx", "compiled"],
-    Option(metavar="NAME", help="auto, torch, onnx or compiled (for GPUs)."),
+    Option(metavar="NAME", show_default=False, help="auto (default), torch, onnx or compiled."),
 ]
 HeadDevice = Annotated[str | None, Option(metavar="NAME", help="Device for the heads, such as cuda.")]
 Projections = Annotated[int | None, Option(metavar="N", help="Number of random features; the paper uses 10000.")]
@@ -89,14 +87,14 @@ InBox = Annotated[
     list[str] | None,
     Option(
         "--box",
-        metavar="X,Y,W,H|FILE",
-        help="Part of each photo, or file of boxes; repeatable.",
+        metavar="BOX|FILE",
+        help="Part X,Y,W,H, or file of boxes; repeatable.",
     ),
 ]
-Confidence = Annotated[float, Option(metavar="P", help="Ignore boxes in FILE with a lower confidence.")]
+Confidence = Annotated[float, Option(metavar="P", help="Least confidence of boxes.")]
 BadPhotos = Annotated[
     Literal["report", "skip", "refuse"],
-    Option("--bad", metavar="WAY", help="Unreadable photos: report, skip or refuse."),
+    Option("--bad", metavar="WAY", show_default=False, help="Bad photos: report (default), skip, refuse."),
 ]
 SkipBad = Annotated[bool, Option("--skip-bad", help="Skip images that cannot be read.")]
 Seeds = Annotated[int | None, Option(metavar="N", help="Number of draws of the shots: 1, or 5 with --full.")]

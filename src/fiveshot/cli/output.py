@@ -158,7 +158,7 @@ def file_size(size: int) -> str:
 
 
 @dataclass
-class Answer:
+class CommandOutput:
     """Collects the ``result`` of a command for programs, and prints lines for people."""
 
     command: str
@@ -205,12 +205,12 @@ class Answer:
 
 
 @contextmanager
-def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iterator[Answer]:
+def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iterator[CommandOutput]:
     """Print the answer as JSON when the block ends. Errors have the same shape, with ``ok`` false.
 
     ``model`` is ``null`` for commands without a model.
     """
-    answer = Answer(command, as_json, model)
+    answer = CommandOutput(command, as_json, model)
     shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
     began_with_model = False
     if model is not None:
@@ -239,7 +239,7 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
 @contextmanager
 def answering_with(
     command: str, model: Path, *, as_json: bool, **opening: Any
-) -> Iterator[tuple[Answer, Recognizer]]:
+) -> Iterator[tuple[CommandOutput, Recognizer]]:
     """Do the same with an open model; ``opening`` is as for ``Recognizer.open``."""
     with answering(command, model, as_json=as_json) as answer, answer.open_model(**opening) as recognizer:
         yield answer, recognizer

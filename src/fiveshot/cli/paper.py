@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from fiveshot.cli import completion, options
-from fiveshot.cli.bench import PHOTOS, PhotoBackbone, PhotoWeights, draws, duration, followed
+from fiveshot.cli.bench import PHOTOS_PANEL, PhotoBackbone, PhotoWeights, draws, duration, followed
 from fiveshot.cli.output import WORK_KEPT, echo, image_bar, print_table, status, tuning_bar, when_stopped
 from fiveshot.errors import InputError, counted
 
@@ -46,14 +46,16 @@ def paper(
         Option(
             metavar="FOLDER",
             help="Folder of datasets: tune the network on their photos and extract features first.",
-            rich_help_panel=PHOTOS,
+            rich_help_panel=PHOTOS_PANEL,
         ),
     ] = None,
     backbone: PhotoBackbone = None,
     weights: PhotoWeights = None,
     preprocessing: Annotated[
         str,
-        Option(metavar="NAME", help="paper; or weights: as the network was trained.", rich_help_panel=PHOTOS),
+        Option(
+            metavar="NAME", help="paper; or weights: as the network was trained.", rich_help_panel=PHOTOS_PANEL
+        ),
     ] = "paper",
 ) -> None:
     """Make a table or figure of the paper again.

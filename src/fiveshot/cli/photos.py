@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from fiveshot.cli import options
-from fiveshot.cli.output import INCOMPLETE, Answer, answering, answering_with, answers_bar, image_bar, percent
+from fiveshot.cli.output import (
+    INCOMPLETE,
+    CommandOutput,
+    answering,
+    answering_with,
+    answers_bar,
+    image_bar,
+    percent,
+)
 from fiveshot.data import Box
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
@@ -49,22 +57,18 @@ def predict(
     ],
     top: Annotated[int, Option(metavar="N", help="Show at most N candidates.")] = 3,
     sure: options.Sure = None,
-    why: Annotated[bool, Option("--why", help="Show the learned photos that are most similar.")] = False,
+    why: Annotated[bool, Option("--why", help="Show the most similar learned photos.")] = False,
     box: options.InBox = None,
     confidence: options.Confidence = 0.2,
     bad_photos: options.BadPhotos = "report",
-    out: Annotated[
-        Path | None, Option(metavar="FILE", help="Write or continue this .csv, .jsonl or .parquet file.")
-    ] = None,
-    utf8_mark: Annotated[
-        bool, Option("--utf8-mark", help="Begin a .csv with a byte order mark, for some spreadsheets.")
-    ] = False,
+    out: Annotated[Path | None, Option(metavar="FILE", help="Add answers to a .csv, .jsonl or .parquet.")] = None,
+    utf8_mark: Annotated[bool, Option("--utf8-mark", help="Begin a .csv with a mark for spreadsheets.")] = False,
     into: options.Into = None,
     by: options.By = None,
     dry_run: options.DryRun = False,
-    xmp: Annotated[bool, Option("--xmp", help="Write the label into an XMP file beside each photo.")] = False,
+    xmp: Annotated[bool, Option("--xmp", help="Write labels to XMP files beside photos.")] = False,
     annotate: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Write copies of the photos with the answers drawn on them.")
+        Path | None, Option(metavar="FOLDER", help="Write copies with the answers drawn on them.")
     ] = None,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
@@ -152,7 +156,7 @@ def _with_chance(label: str, probability: float | None) -> str:
     return label if probability is None else f"{label} {percent(probability)}"
 
 
-def note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
+def note_no_rejection(answer: CommandOutput, recognizer: Recognizer) -> None:
     """Note that a model with few photos calls no photo unknown, or only completely different things."""
     from fiveshot.recognizer import can_reject, rejects_other_things, thresholds_note
 
@@ -162,7 +166,7 @@ def note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
         answer.note(f"{thresholds_note(contents)}; until then {named} the name of a class")
 
 
-def tell_delivered(answer: Answer, done: Delivered, places: OutputTargets) -> None:
+def tell_delivered(answer: CommandOutput, done: Delivered, places: OutputTargets) -> None:
     """Say where the answers are."""
     if places.out is not None and not places.dry_run:
         answer.result["earlier"] = done.earlier
@@ -178,7 +182,7 @@ def tell_delivered(answer: Answer, done: Delivered, places: OutputTargets) -> No
         answer.say(f"{places.pictures}: {counted(done.pictures, 'picture')}")
 
 
-def tell_placed(answer: Answer, placed: Placed, into: Path, way: Way, *, dry_run: bool) -> None:
+def tell_placed(answer: CommandOutput, placed: Placed, into: Path, way: Way, *, dry_run: bool) -> None:
     """Say which folders the photos are in."""
     folders = dict(sorted(placed.folders.items()))
     answer.result["into"] = {"folder": str(into), "way": way, "folders": folders}
@@ -274,7 +278,7 @@ def evaluate(
         answer.leave_out(bad, status=0 if bad_photos == "skip" else INCOMPLETE)
 
 
-def _note(answer: Answer, measured: Evaluation) -> None:
+def _note(answer: CommandOutput, measured: Evaluation) -> None:
     """Warn about folders that are not classes, and about photos that were learned."""
     if measured.other_folders:
         answer.note(
@@ -289,7 +293,7 @@ def _note(answer: Answer, measured: Evaluation) -> None:
         )
 
 
-def _tell(answer: Answer, measured: Evaluation) -> None:
+def _tell(answer: CommandOutput, measured: Evaluation) -> None:
     answer.say(f"photos of known classes    {measured.photos:,}")
     answer.say(f"accuracy                   {percent(measured.accuracy)}")
     answer.say(f"  of those not rejected    {percent(measured.accepted_accuracy)}")
@@ -319,7 +323,7 @@ def _tell(answer: Answer, measured: Evaluation) -> None:
     _tell_wrong(answer, measured.wrong)
 
 
-def _tell_classes(answer: Answer, classes: Sequence[ClassResult]) -> None:
+def _tell_classes(answer: CommandOutput, classes: Sequence[ClassResult]) -> None:
     worst = sorted(classes, key=lambda one: (one.accuracy, -one.rejected / one.photos, one.name))
     width = max(map(len, ["class", *(one.name for one in worst[:CLASSES])]))
     if worst:
@@ -331,7 +335,7 @@ def _tell_classes(answer: Answer, classes: Sequence[ClassResult]) -> None:
         answer.say(f"and {len(worst) - CLASSES:,} more classes, none worse")
 
 
-def _tell_wrong(answer: Answer, wrong: Sequence[WrongPhoto]) -> None:
+def _tell_wrong(answer: CommandOutput, wrong: Sequence[WrongPhoto]) -> None:
     for one in wrong[:SHOWN]:
         unknown = one.shown_as is None and not one.between
         answer.say(f"{one.photo}: {one.answer}{f' (most like {one.most_like})' if unknown else ''}")
@@ -384,7 +388,7 @@ def check_into(into: Path | None, by: str | None, *, dry_run: bool) -> None:
 
 
 def _asked(
-    answer: Answer, inputs: Sequence[str], parts: PartsAsked, made: Sequence[Path]
+    answer: CommandOutput, inputs: Sequence[str], parts: PartsAsked, made: Sequence[Path]
 ) -> tuple[Iterable[Photo], int, list[BadImage]]:
     """Return the photos or parts to recognize, their number, and the boxes that cannot be used.
 
@@ -404,7 +408,7 @@ def _asked(
 
 
 def parts_of_classes(
-    answer: Answer, classes: dict[str, list[Photo]], parts: PartsAsked
+    answer: CommandOutput, classes: dict[str, list[Photo]], parts: PartsAsked
 ) -> tuple[dict[str, list[Photo]], list[BadImage]]:
     """Return the parts to use of the photos of classes, and the boxes that cannot be used."""
     if not parts:
@@ -416,7 +420,7 @@ def parts_of_classes(
     return by_class, found.bad
 
 
-def _note_without(answer: Answer, found: Regions) -> None:
+def _note_without(answer: CommandOutput, found: Regions) -> None:
     if found.without:
         answer.note(f"skipped {counted(len(found.without), 'photo')} without a box: {some_of(found.without)}")
 
@@ -429,7 +433,7 @@ def refuse_bad(bad: Sequence[BadImage]) -> None:
         raise refusal(bad, len(bad))
 
 
-def note_classes_left_out(answer: Answer, found: FoundClasses, *, way: str = "") -> None:
+def note_classes_left_out(answer: CommandOutput, found: FoundClasses, *, way: str = "") -> None:
     """Note what was skipped in a folder of class folders, and which folders were joined.
 
     ``way`` says how folders in class folders become classes.
@@ -444,7 +448,7 @@ def note_classes_left_out(answer: Answer, found: FoundClasses, *, way: str = "")
     note_others(answer, found.others)
 
 
-def note_others(answer: Answer, others: Counter[str]) -> None:
+def note_others(answer: CommandOutput, others: Counter[str]) -> None:
     """Note the skipped files, so that photos in other formats do not go unnoticed."""
     if others:
         kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))

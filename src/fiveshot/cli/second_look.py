@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.classes import note_misspelled
-from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
+from fiveshot.cli.output import CommandOutput, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import check_into, tell_placed
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
@@ -95,7 +95,7 @@ def review(
                     answer.say(f"see the photos: {command('review', model, '--page', 'review.html')}")
 
 
-def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
+def _keep(answer: CommandOutput, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
     from fiveshot.recognizer import keep_photos
 
     kinds = {one.photo: one.kind for one in reversed(found.suggestions)}  # the first finding about each photo
@@ -116,7 +116,7 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
 
 
 def _apply(
-    answer: Answer, recognizer: Recognizer, found: Review, kinds: list[str], model: Path, *, yes: bool
+    answer: CommandOutput, recognizer: Recognizer, found: Review, kinds: list[str], model: Path, *, yes: bool
 ) -> None:
     from fiveshot.recognizer import apply_review
 
@@ -145,7 +145,7 @@ def _apply(
         answer.say(f"{name}: {counted(count, 'photo')} now")
 
 
-def _tell_review(answer: Answer, found: Review, model: Path) -> None:
+def _tell_review(answer: CommandOutput, found: Review, model: Path) -> None:
     if found.accuracy is None:
         answer.say("too few photos to test: two classes are needed, one of them with two photos or more")
     else:
@@ -172,7 +172,7 @@ def _tell_review(answer: Answer, found: Review, model: Path) -> None:
         answer.say(f"not suggested again, as you decided about them: {found.kept} (--kept lists them)")
 
 
-def _tell_classes(answer: Answer, found: Review) -> None:
+def _tell_classes(answer: CommandOutput, found: Review) -> None:
     listed = found.classes[:CLASSES]
     width = max(len(one.name) for one in listed)
     answer.say(
@@ -187,7 +187,7 @@ def _tell_classes(answer: Answer, found: Review) -> None:
         answer.say(f"and {len(found.classes) - len(listed):,} more classes")
 
 
-def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, most: int) -> None:
+def _tell_suggestions(answer: CommandOutput, suggestions: tuple[Suggestion, ...], *, most: int) -> None:
     for kind, title in FOUND.items():
         own = [one for one in suggestions if one.kind == kind]
         if own:
@@ -318,7 +318,9 @@ def _asked(found: Sorting) -> dict[str, str]:
     return names
 
 
-def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[str, str], model: Path) -> None:
+def _learn(
+    answer: CommandOutput, recognizer: Recognizer, found: Sorting, names: dict[str, str], model: Path
+) -> None:
     from fiveshot.recognizer import learn_sorted
 
     known = recognizer.snapshot.classes
@@ -333,7 +335,7 @@ def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[s
     answer.say("sort again for the rest; 'undo' undoes the learning")
 
 
-def _note(answer: Answer, found: Sorting) -> None:
+def _note(answer: CommandOutput, found: Sorting) -> None:
     since = found.since
     if since is not None and (since.new or since.gone or since.changed):
         answer.note(f"since the last time: {since.new:,} new, {since.gone:,} gone, {since.changed:,} changed")
@@ -344,7 +346,7 @@ def _note(answer: Answer, found: Sorting) -> None:
         answer.note(f"skipped {counted(found.copies, 'photo')} with the same content as others")
 
 
-def _tell_sorting(answer: Answer, found: Sorting, model: Path, folder: Path) -> None:
+def _tell_sorting(answer: CommandOutput, found: Sorting, model: Path, folder: Path) -> None:
     def shown(photos: tuple[int, ...]) -> str:
         return some_of([found.photos[number] for number in photos], PHOTOS)
 

@@ -10,7 +10,7 @@ from typer import Option
 
 from fiveshot.cli import options
 from fiveshot.cli.classes import note_misspelled
-from fiveshot.cli.output import Answer, answering_with, file_size
+from fiveshot.cli.output import CommandOutput, answering_with, file_size
 from fiveshot.cli.second_look import named
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import atomic_path
@@ -111,7 +111,7 @@ def _suggested(found: Sightings, places: Iterable[str]) -> list[tuple[str, str]]
 
 
 def _learn(
-    answer: Answer, recognizer: Recognizer, wanted: Iterable[tuple[Iterable[str], str]], model: Path
+    answer: CommandOutput, recognizer: Recognizer, wanted: Iterable[tuple[Iterable[str], str]], model: Path
 ) -> None:
     from fiveshot.recognizer import learn_sightings
 
@@ -127,12 +127,12 @@ def _learn(
     note_misspelled(answer, list(by_name), known, model)
 
 
-def _tell_erased(answer: Answer, count: int) -> None:
+def _tell_erased(answer: CommandOutput, count: int) -> None:
     answer.result["erased"] = count
     answer.say(f"erased {counted(count, 'sighting')}")
 
 
-def _save(answer: Answer, recognizer: Recognizer, found: Sightings, folder: Path) -> None:
+def _save(answer: CommandOutput, recognizer: Recognizer, found: Sightings, folder: Path) -> None:
     from fiveshot.data import is_image
     from fiveshot.recognizer import sighting_picture
 
@@ -149,7 +149,7 @@ def _save(answer: Answer, recognizer: Recognizer, found: Sightings, folder: Path
     answer.say(f"wrote {counted(len(found.sightings), 'photo')} to {folder}")
 
 
-def _tell(answer: Answer, found: Sightings, model: Path) -> None:
+def _tell(answer: CommandOutput, found: Sightings, model: Path) -> None:
     count = counted(len(found.sightings), "sighting")
     answer.say(f"{count}, {file_size(found.bytes)}" if found.bytes else f"{count}; keep some with: watch --keep")
     newest = {one.id: one for one in found.sightings}

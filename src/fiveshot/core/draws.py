@@ -34,7 +34,7 @@ Sampled = Literal["new", "all"]
 PAIRED = 16  # uniform numbers become normal ones in such groups; the first eight pair with the last
 HELD_BACK = 20  # the most samples of a class; a class with fewer than 80 samples holds back a quarter
 LEAST_TO_HOLD_BACK = 4  # fewest samples of a class for holding some back from an adapter
-AT_ONCE = 1 << 15  # of them: what fits the caches near a core
+NUMBERS_AT_ONCE = 1 << 15  # of them: what fits the caches near a core
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,11 @@ def normal_numbers(shape: tuple[int, int], *, seed: int) -> NDArray[np.float32]:
         found[:] = _one_by_one(source, size)
         return found.reshape(shape)
     whole = size - size % PAIRED
-    for start in range(0, whole, AT_ONCE):
-        _make_normal(_uniform(source, min(AT_ONCE, whole - start)), found[start : min(start + AT_ONCE, whole)])
+    for start in range(0, whole, NUMBERS_AT_ONCE):
+        _make_normal(
+            _uniform(source, min(NUMBERS_AT_ONCE, whole - start)),
+            found[start : min(start + NUMBERS_AT_ONCE, whole)],
+        )
     if size > whole:  # as in torch, the last sixteen are drawn again
         _uniform(source, size - whole)
         _make_normal(_uniform(source, PAIRED), found[-PAIRED:])

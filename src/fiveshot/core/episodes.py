@@ -102,7 +102,7 @@ def known_at(new: NDArray[np.bool_], depth: float) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class PlayedEpisode:
     """Scores of one episode before any offset."""
 
     scores: Array  # (n, n_classes)
@@ -121,7 +121,7 @@ class Choice:
     episodes: int = 0
 
 
-def choose(played: Sequence[Played]) -> Choice:
+def choose(played: Sequence[PlayedEpisode]) -> Choice:
     """Return the offset with the best mean of accuracy and A_HM, and the sharpness with the highest likelihood.
 
     Both criteria are averaged over the episodes first; that of the offset also over neighboring candidates,
@@ -143,12 +143,12 @@ def _peak(curve: NDArray[np.float64]) -> float:
     return float(OFFSETS[int(smooth.argmax())])
 
 
-def _offset_curve(episode: Played) -> NDArray[np.float64]:
+def _offset_curve(episode: PlayedEpisode) -> NDArray[np.float64]:
     curve: NDArray[np.float64] = np.mean([_depth_curve(episode, depth) for depth in DEPTHS], axis=0)
     return curve
 
 
-def _depth_curve(episode: Played, depth: float) -> NDArray[np.float64]:
+def _depth_curve(episode: PlayedEpisode, depth: float) -> NDArray[np.float64]:
     """Return (accuracy + A_HM) / 2 for every candidate, with a share of the new classes."""
     kept = np.flatnonzero(known_at(episode.new, depth))
     asked = np.isin(episode.codes, kept)
@@ -165,7 +165,7 @@ def _depth_curve(episode: Played, depth: float) -> NDArray[np.float64]:
     return np.array(values)
 
 
-def _likelihoods(episode: Played, offset: float) -> NDArray[np.float64]:
+def _likelihoods(episode: PlayedEpisode, offset: float) -> NDArray[np.float64]:
     scores = episode.scores + offset * episode.gaps
     xp = namespace(scores)
     rows, codes = (positions(values, scores) for values in (np.arange(len(scores)), episode.codes))

@@ -344,7 +344,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class ClassFit:
     """How well samples fit their predicted classes: φ, plus the cosine or the surroundings."""
 
     weights: Array  # (n_classes, d)
@@ -357,17 +357,19 @@ class Own:
         return own if self.around is None else own + self.around(unit, classes)
 
 
-def own_likeness(model: Space, means: Array, counts: Array, *, new: Array, strength: float, near: float) -> Own:
+def own_likeness(
+    model: Space, means: Array, counts: Array, *, new: Array, strength: float, near: float
+) -> ClassFit:
     """Return φ plus ``near`` times the cosine with the class means."""
     shared = model.shared
     white = shared.covariance.whiten(means - model.origin)
     prior = replace(shared.prior, strength=strength)
     guess = _guess(white, _noise(counts, shared.covariance, new), shared.spectrum, prior)
     weights = shared.covariance.back(guess.values / at_least(guess.squared, TINY)[:, None])
-    return Own(weights + near * unit_rows(means), weights @ model.origin)
+    return ClassFit(weights + near * unit_rows(means), weights @ model.origin)
 
 
-def with_surroundings(own: Own, model: Space, means: Array) -> Own:
+def with_surroundings(own: ClassFit, model: Space, means: Array) -> ClassFit:
     """Return the fit with the addition for a base."""
     covariance, spectrum = model.shared.covariance, model.shared.spectrum
     d, r = spectrum.directions.shape
@@ -395,7 +397,7 @@ class LinearScorer:
     offset: float
     sharpness: float
     rival: float
-    own: Own
+    own: ClassFit
     shortened: bool
 
     def __call__(self, X: Array) -> tuple[Array, Array, Array]:

@@ -105,24 +105,17 @@ class ClassStatistics:
         return len(self.summaries)
 
     def __contains__(self, label: object) -> bool:
-        return self._found(label) is not None
+        return label in self._position
 
     def __getitem__(self, label: Label) -> ClassSummary:
         return self.summaries[self._place(label)]
 
     def _place(self, label: Label) -> int:
         """Return the index of a class; raise an error if it is unknown."""
-        place = self._found(label)
+        place = self._position.get(label)
         if place is None:
             raise unknown_class(label, self.labels)
         return place
-
-    def _found(self, label: object) -> int | None:
-        if "_position" in vars(self) or not isinstance(label, str) or self.labels.dtype.kind != "U":
-            return self._position.get(label)
-        # Making a dictionary of many classes would take longer than one search.
-        place = int(np.searchsorted(self.labels, label))
-        return place if place < len(self) and str(self.labels[place]) == label else None
 
     @classmethod
     def of(cls, summaries: Mapping[Any, ClassSummary]) -> ClassStatistics:

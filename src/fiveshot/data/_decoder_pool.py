@@ -28,7 +28,7 @@ from fiveshot.data._decoder_process import (
     LARGE_PIXELS,
     PROCESS,
     DecoderReply,
-    Held,
+    HeldPicture,
     Reduced,
     Reduction,
     Request,
@@ -40,7 +40,7 @@ from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, Image
 from fiveshot.errors import FiveshotError
 from fiveshot.work import SAFE_PATH, in_order, safe_path
 
-SECONDS = 20
+PHOTO_SECONDS = 20
 """How long decoding one photo may take."""
 MOST_BOXES = 64  # the most boxes of a photo in one request
 QUICK = 2.0  # processor seconds; slower photos are decoded separately, one at a time
@@ -75,7 +75,7 @@ class Decoders:
     {'color': b'\xff\xff\xff'}
     """
 
-    def __init__(self, workers: int | None = None, *, seconds: int = SECONDS) -> None:
+    def __init__(self, workers: int | None = None, *, seconds: int = PHOTO_SECONDS) -> None:
         self.workers = _cores() if workers is None else workers
         self._seconds = seconds
         self._slots = BoundedSemaphore(max(self.workers, 1))
@@ -153,7 +153,7 @@ class Decoders:
             One for each box, in order. The digest of each is that of the photo.
         """
         found: list[Reduced] = []
-        held = Held()
+        held = HeldPicture()
         while len(found) < len(boxes):
             asked = tuple(boxes[len(found) : len(found) + MOST_BOXES])
             turn = self._asked(source, reduction, max_pixels, asked, held)
@@ -166,7 +166,7 @@ class Decoders:
         reduction: Reduction,
         max_pixels: int,
         boxes: tuple[Box, ...] | None = None,
-        held: Held | None = None,
+        held: HeldPicture | None = None,
     ) -> DecoderReply:
         """Return a decoder's answer for a photo, or for boxes of it; ``held`` is for decoding in this process."""
         try:
@@ -174,7 +174,7 @@ class Decoders:
         except ImageError as error:
             return DecoderReply(error=error)
         if not self.limited:
-            return request.answered(data, held or Held())
+            return request.answered(data, held or HeldPicture())
         found, large = None, self._large
         if not (boxes and large is not None and large.holds == source.name):
             with self._slots:
@@ -291,7 +291,7 @@ class Decoders:
                 found.error is None or found.error.code != "image_too_large"
             )
             return found
-        except _NotQuick:
+        except _SlowPhoto:
             return DecoderReply(error=_NOT_QUICK)
         except TimeoutError:
             reason = f"decoding it took more than {self._seconds} seconds"
@@ -378,7 +378,7 @@ class _Forker:
         with self._lock:
             if not self._asked:
                 self.ask(warmth)
-            self.control.settimeout(SECONDS)
+            self.control.settimeout(PHOTO_SECONDS)
             (process,) = PROCESS.unpack(receive(self.control, PROCESS.size))
             return _Decoder(self, self._asked.pop(0), process)
 
@@ -445,7 +445,7 @@ class _Decoder:
         return receive(self.connection, size, deadline.turn)
 
 
-class _NotQuick(Exception):  # noqa: N818  # nothing is wrong yet
+class _SlowPhoto(Exception):  # noqa: N818  # nothing is wrong yet
     """A photo takes longer than usual."""
 
 
@@ -464,7 +464,7 @@ class _Deadline:
         if self._process is not None and self._began is not None:
             used = _processor_seconds(self._process)
             if used is not None and used - self._began >= QUICK:
-                raise _NotQuick
+                raise _SlowPhoto
 
 
 def _processor_seconds(process: int) -> float | None:

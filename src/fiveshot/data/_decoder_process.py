@@ -90,7 +90,7 @@ class DecoderReply:
 
 
 @dataclass(eq=False)
-class Held:
+class HeldPicture:
     """The last decoded picture, kept while more parts of it may be requested."""
 
     mark: object = None  # identifies the picture
@@ -113,7 +113,7 @@ class Request:
     boxes: tuple[Box, ...] | None = None  # None: the whole photo
     large: bool = False
 
-    def answered(self, data: bytes, held: Held) -> DecoderReply:
+    def answered(self, data: bytes, held: HeldPicture) -> DecoderReply:
         """Return the reduction of the photo, or of as many of its boxes as fit into one batch."""
         sha256 = ""
         try:
@@ -214,7 +214,7 @@ def _end(process: int) -> None:
 def _decode_for(connection: socket.socket) -> None:
     """Decode the photos that come in, one after the other; never returns."""
     try:
-        limit_memory, held = _limits(), Held()
+        limit_memory, held = _limits(), HeldPicture()
         while True:
             connection.settimeout(None if held.image is None else HOLD_SECONDS)
             size, length = HEADER.unpack(receive(connection, HEADER.size, held.drop))

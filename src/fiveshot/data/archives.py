@@ -119,7 +119,7 @@ def is_zip(path: Path) -> bool:
 def decompressed(path: Path, limits: ArchiveLimits) -> Iterator[IO[bytes]]:
     """Open a tar, compressed or not, for reading from start to end under the limits."""
     with cast("IO[bytes]", _opener(path)(path)) as stream:
-        yield cast("IO[bytes]", _Metered(stream, Meter(path, limits)))
+        yield cast("IO[bytes]", _LimitedStream(stream, Meter(path, limits)))
 
 
 class TemporaryTar:
@@ -143,7 +143,7 @@ class TemporaryTar:
             return self.file.read(size)
 
 
-class _Metered:
+class _LimitedStream:
     def __init__(self, stream: IO[bytes], meter: Meter) -> None:
         self._stream = stream
         self._meter = meter

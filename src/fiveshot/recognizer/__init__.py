@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.answers.folders import put_back as put_back
     from fiveshot.recognizer.change import ConflictError, NotErasedError, erase_pending
     from fiveshot.recognizer.checking import Finding, check_model
-    from fiveshot.recognizer.correction import NotUndoableError
     from fiveshot.recognizer.correction import is_photo_id as is_photo_id
     from fiveshot.recognizer.creation import MAY_BE_SEEN as MAY_BE_SEEN
     from fiveshot.recognizer.creation import base_images as base_images
@@ -99,6 +98,7 @@ if TYPE_CHECKING:
         photo_ids,
         review,
     )
+    from fiveshot.recognizer.undo import NotUndoableError
     from fiveshot.recognizer.unlabeled.folders import learn_sorted, sort_features, sort_photos
     from fiveshot.recognizer.unlabeled.sightings import SeenPhoto as SeenPhoto
     from fiveshot.recognizer.unlabeled.sightings import (
@@ -157,10 +157,7 @@ _MODULES = {
         "Finding",
         "check_model",
     ),
-    "correction": (
-        "NotUndoableError",
-        "is_photo_id",
-    ),
+    "correction": ("is_photo_id",),
     "creation": (
         "MAY_BE_SEEN",
         "base_images",
@@ -259,6 +256,7 @@ _MODULES = {
         "photo_ids",
         "review",
     ),
+    "undo": ("NotUndoableError",),
     "unlabeled.folders": (
         "learn_sorted",
         "sort_features",

@@ -26,6 +26,7 @@ from fiveshot.recognizer.shipping._portable import check_target, is_portable, wr
 from fiveshot.recognizer.store.contents import read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT
 from fiveshot.recognizer.store.manifest import Options
+from fiveshot.recognizer.undo import undo_last
 from fiveshot.storage import FilePath
 from fiveshot.values import HistoryEntry, LearnReport, ModelInfo, PhotoChange, PhotoInfo, Prediction, RejectedAt
 from fiveshot.work import Progress
@@ -949,7 +950,7 @@ class Recognizer:
         ('learn', ('owl',), ())
         """
         with self.live.change() as change:
-            return correction.undo_last(change, past_forget=past_forget, state=state)
+            return undo_last(change, past_forget=past_forget, state=state)
 
     def set(
         self,

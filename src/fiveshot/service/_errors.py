@@ -23,7 +23,7 @@ from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer import LostModelError
 
 RETRY = {"Retry-After": "1"}
-DOCUMENT = "see GET /v1/openapi.json"
+SEE_DOCUMENT = "see GET /v1/openapi.json"
 PHOTO_HINT = "send photos that open in a viewer: JPEG, PNG, WebP, HEIC and the like"
 DRAIN_SECONDS = 5.0  # time to read and discard a body
 DRAIN_BYTES = 256 * 1024 * 1024
@@ -168,9 +168,9 @@ def _plain_error(request: Request, error: HTTPException) -> ApiError:
         hint = "see the header Allow, or GET /v1/openapi.json"
         return ApiError(405, "wrong_method", "method not allowed", hint, headers=headers)
     if error.status_code == 400:
-        return ApiError(400, "malformed", "the body cannot be read", DOCUMENT)
+        return ApiError(400, "malformed", "the body cannot be read", SEE_DOCUMENT)
     text = str(error.detail).lower()
-    return ApiError(error.status_code, "refused", text, DOCUMENT, headers=error.headers)
+    return ApiError(error.status_code, "refused", text, SEE_DOCUMENT, headers=error.headers)
 
 
 def _allowed(request: Request, error: HTTPException) -> list[str]:
@@ -189,7 +189,7 @@ def _example_of(request: Request) -> str:
     body = getattr(request.scope.get("route"), "body_field", None)
     settings = getattr(body.field_info.annotation, "model_config", {}) if body is not None else {}
     example = settings.get("json_schema_extra", {}).get("example")
-    return DOCUMENT if example is None else f"send an object, for example {json.dumps(example)}"
+    return SEE_DOCUMENT if example is None else f"send an object, for example {json.dumps(example)}"
 
 
 def _invalid(found: Sequence[Mapping[str, Any]], example: str) -> ApiError:
@@ -199,7 +199,7 @@ def _invalid(found: Sequence[Mapping[str, Any]], example: str) -> ApiError:
         for one in found
     ]
     message = "; ".join(one["message"] for one in details[:5])
-    hint = example if any(one["loc"][0] == "body" for one in found) else DOCUMENT
+    hint = example if any(one["loc"][0] == "body" for one in found) else SEE_DOCUMENT
     return ApiError(422, "invalid", message, hint, details=details)
 
 

@@ -46,7 +46,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-SLASH = "\0"  # replaces a slash within a name while a path is split at other slashes; no name can contain it
+INNER_SLASH = "\0"  # replaces a slash within a name while a path is split at other slashes; no name can contain it
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN = ("/v1/health", "/v1/ready", "/v1/openapi.json")  # no token needed: they say nothing about the classes
@@ -130,9 +130,9 @@ def split_path(raw: bytes) -> str:
         raise ApiError(
             400, "bad_path", "the path is not UTF-8", "encode names as encodeURIComponent does"
         ) from error
-    if any(SLASH in part for part in parts):
+    if any(INNER_SLASH in part for part in parts):
         raise ApiError(400, "bad_path", "the path contains a zero byte", "leave it out")
-    return "/".join(part.replace("/", SLASH) for part in parts)
+    return "/".join(part.replace("/", INNER_SLASH) for part in parts)
 
 
 class AccessControl:
@@ -144,7 +144,7 @@ class AccessControl:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings, limits = app, settings, settings.limits
         self._rate = Rate(limits.rate)
-        self._bytes, self._requests = Share(limits.held_bytes), Share(limits.waiting)
+        self._bytes, self._requests = SharedCapacity(limits.held_bytes), SharedCapacity(limits.waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -152,7 +152,7 @@ class AccessControl:
             await self._app(scope, receive, send)
             return
         photos, client = takes_photos(scope), client_network(scope["client"][0] if scope.get("client") else "")
-        CLIENT.set(client)
+        CURRENT_CLIENT.set(client)
         try:
             self._check(scope, client)
             room = self._room(Headers(scope=scope), photos)
@@ -161,7 +161,7 @@ class AccessControl:
             await refuse(error, scope, receive, send)
             return
         try:
-            await self._app(scope, _Watched(receive, room, self._settings.limits), send)
+            await self._app(scope, _LimitedBody(receive, room, self._settings.limits), send)
         finally:
             self._bytes.give_back(client, room)
             self._requests.give_back(client, int(photos))
@@ -312,17 +312,17 @@ class Rate:
 
 
 PHOTO_PATHS = ("/v1/predict", "/v1/correct", "/v1/negatives", *STUDIO)  # and all paths that end in /photos
-CLIENT: ContextVar[str] = ContextVar("client", default="")
+CURRENT_CLIENT: ContextVar[str] = ContextVar("client", default="")
 """A client: an address or a network."""
 
 
-class Share:
+class SharedCapacity:
     """Capacity that clients share: a client may hold at most as much as stays free, so no client can take
     everything.
 
     One greedy client gets half, two get a third each, and so on; the same amount stays free for the next.
 
-    >>> room = Share(100)
+    >>> room = SharedCapacity(100)
     >>> room.take("a", 50), room.take("a", 1), room.take("b", 25), room.take("c", 12), room.take("b", 1)
     (True, False, True, True, False)
     """
@@ -357,7 +357,7 @@ def _size(count: int) -> str:
     return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count:,} bytes"
 
 
-class _Watched:
+class _LimitedBody:
     """Passes on the chunks of a body and enforces the limits."""
 
     def __init__(self, receive: Receive, room: int, limits: RequestLimits) -> None:
@@ -388,8 +388,8 @@ class _Watched:
         return message
 
 
-PHOTOS = (1, 2, 4, 8, 16, 32, 64)
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+PHOTOS_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
+SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
@@ -400,9 +400,9 @@ class Metrics:
         own: Any = {"namespace": "fiveshot", "registry": self.registry}
         whole = "Time from a request's headers to the end of its answer."
         self.requests = Counter("requests", "Requests answered.", ["method", "route", "status"], **own)
-        self.seconds = Histogram("request_seconds", whole, ["route"], buckets=SECONDS, **own)
-        self.batches = Histogram("batch_photos", "Photos in a forward pass.", buckets=PHOTOS, **own)
-        self.forward = Histogram("forward_seconds", "Duration of a forward pass.", buckets=SECONDS, **own)
+        self.seconds = Histogram("request_seconds", whole, ["route"], buckets=SECONDS_BUCKETS, **own)
+        self.batches = Histogram("batch_photos", "Photos in a forward pass.", buckets=PHOTOS_BUCKETS, **own)
+        self.forward = Histogram("forward_seconds", "Duration of a forward pass.", buckets=SECONDS_BUCKETS, **own)
         self.photos = Counter("photos", "Photos learned or predicted.", ["use"], **own)
         self.pending = Gauge("pending_photos", "Photos in progress.", **own)
         self.classes = Gauge("classes", "Classes in the model.", **own)

@@ -20,7 +20,7 @@ from fiveshot.data import BadImage, Photo, by_source
 from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
 from fiveshot.recognizer import Options, PhotoRecord, photo_record
 from fiveshot.service._errors import PHOTO_HINT, ApiError, busy
-from fiveshot.service._gate import CLIENT, Metrics, Share
+from fiveshot.service._gate import CURRENT_CLIENT, Metrics, SharedCapacity
 from fiveshot.service.settings import Settings
 from fiveshot.work import one_thread
 
@@ -32,7 +32,7 @@ class PhotoPipeline:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
-        self._pending = Share(settings.limits.pending)
+        self._pending = SharedCapacity(settings.limits.pending)
         self._batcher: Batcher | None = None
         # A slow photo does not delay other clients: each client has as many threads as there are cores.
         self._decoders = ThreadPoolExecutor(4 * default_workers(), thread_name_prefix="decode")
@@ -53,7 +53,7 @@ class PhotoPipeline:
     @contextmanager
     def work_on(self, photos: int) -> Iterator[None]:
         """Accept a number of photos, or refuse them if that is too many."""
-        client, pending = CLIENT.get(), self._pending
+        client, pending = CURRENT_CLIENT.get(), self._pending
         counted = min(photos, pending.most)  # one request may have more, if nothing else is in progress
         if not pending.take(client, counted):
             raise busy(f"{pending.held} photos are in progress already")
@@ -71,7 +71,7 @@ class PhotoPipeline:
 
         With ``strict``, one error names all photos that cannot be used, and no features are computed.
         """
-        turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
+        turns = self._turns.setdefault(CURRENT_CLIENT.get(), asyncio.Semaphore(default_workers()))
         kept = Keep(keep.thumbnails, "copy" if keep.keep_photos else None)
 
         def decode(same: Sequence[Photo]) -> list[Seen | BadImage]:
@@ -115,7 +115,7 @@ def bad_photos(errors: Sequence[BadImage], total: int) -> ApiError:
 
 
 @dataclass(eq=False)
-class _Item:
+class _QueuedPhoto:
     embedder: Embedder
     seen: Seen
     since: float
@@ -133,7 +133,7 @@ class Batcher:
     def __init__(self, embedder: Embedder, settings: Settings, metrics: Metrics) -> None:
         self._size, self._latency = settings.batch_size or embedder.batch_size, settings.latency
         self._metrics = metrics
-        self._queue: deque[_Item] = deque()
+        self._queue: deque[_QueuedPhoto] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._threads = [
@@ -146,7 +146,7 @@ class Batcher:
     def submit(self, embedder: Embedder, photos: Sequence[Seen]) -> list[Future[Vectors]]:
         """Queue photos; each gets its feature as soon as it is ready."""
         now = time.monotonic()
-        items = [_Item(embedder, one, now) for one in photos]
+        items = [_QueuedPhoto(embedder, one, now) for one in photos]
         with self._changed:
             if self._closed:
                 raise RuntimeError("the service is shutting down")
@@ -168,7 +168,7 @@ class Batcher:
             if wanted:
                 self._run(wanted)
 
-    def _run(self, batch: list[_Item]) -> None:
+    def _run(self, batch: list[_QueuedPhoto]) -> None:
         began = time.perf_counter()
         try:
             vectors = embed(batch[0].embedder, [item.seen for item in batch])
@@ -181,7 +181,7 @@ class Batcher:
         for item, vector in zip(batch, vectors, strict=True):
             item.result.set_result(vector)
 
-    def _next(self) -> list[_Item]:
+    def _next(self) -> list[_QueuedPhoto]:
         """Return photos for one backbone; an empty list means the end."""
         with self._changed:
             while not self._queue:
@@ -198,7 +198,7 @@ class Batcher:
                 return self._next()
             return self._taken()
 
-    def _taken(self) -> list[_Item]:
+    def _taken(self) -> list[_QueuedPhoto]:
         # Idle streams get their share, so that a short queue uses all cores.
         share = -(-len(self._queue) // len(self._threads)) if len(self._queue) < self._size else self._size
         batch = [self._queue.popleft()]

@@ -21,7 +21,7 @@ from fiveshot.data import Box, BytesSource, Photo
 from fiveshot.errors import InputError
 from fiveshot.recognizer import check_name, target_name
 from fiveshot.service._errors import ApiError, busy, too_large
-from fiveshot.service._gate import SLASH
+from fiveshot.service._gate import INNER_SLASH
 from fiveshot.service._schemas import BOXES, FIELD
 from fiveshot.service.settings import RequestLimits
 from fiveshot.values import LearnedClass
@@ -111,7 +111,7 @@ def checked_name(text: str, *, or_none: bool = False) -> str:
 async def _path_name(
     name: Annotated[str, Path(description="Name of the class, percent-encoded.", examples=["barn owl"])],
 ) -> str:
-    return checked_name(name.replace(SLASH, "/"))
+    return checked_name(name.replace(INNER_SLASH, "/"))
 
 
 PathName = Annotated[str, Depends(_path_name)]
@@ -307,7 +307,7 @@ def shown_name(given: str | None, number: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Answered:
+class _StoredReply:
     digest: str
     name: str
     reply: asyncio.Future[LearnedClass]
@@ -323,7 +323,7 @@ class IdempotencyKeys:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: OrderedDict[str, _Answered] = OrderedDict()
+        self._known: OrderedDict[str, _StoredReply] = OrderedDict()
 
     async def once(
         self,
@@ -341,7 +341,7 @@ class IdempotencyKeys:
                 raise ApiError(422, "key_reused", "this idempotency key was used for another request", hint)
             return await asyncio.shield(known.reply), True
         answer: asyncio.Future[LearnedClass] = asyncio.get_running_loop().create_future()
-        self._known[key] = _Answered(digest, name, answer)
+        self._known[key] = _StoredReply(digest, name, answer)
         while len(self._known) > self._most:
             self._known.popitem(last=False)
         try:

@@ -234,7 +234,7 @@ class Sortings:
         return picture
 
 
-class Keep(RequestBody):
+class KeepInClass(RequestBody):
     """Photos to keep in their class in spite of a finding."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "finding": "mixed-up"}})
@@ -326,7 +326,7 @@ async def review(
 
 
 @second_look_routes.post("/review/keep", **documented("review", 404, 409, 415, example="photos_changed"))
-async def keep(service: TheService, wanted: Keep) -> PhotosMade:
+async def keep(service: TheService, wanted: KeepInClass) -> PhotosMade:
     """Keep photos: a review does not suggest them again until their class changes much. This can be undone."""
     return await service.engine.change_photos(lambda model: keep_photos(model, wanted.ids, wanted.finding))
 

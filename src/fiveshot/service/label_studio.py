@@ -31,7 +31,7 @@ MOST_TASKS = 1000  # of a request
 LONGEST_CONFIG = 1 << 20  # characters
 PAGE = 100  # tasks in one request
 MOST_PAGES = 10_000  # of a project
-SECONDS = 30.0  # for a photo
+PHOTO_SECONDS = 30.0  # for a photo
 REDIRECTS = 3  # redirects followed for one photo
 PLACE = ("x", "y", "width", "height")  # of a rectangle
 FARTHEST = 1000  # percent; a rectangle that begins or ends farther outside is refused
@@ -176,7 +176,7 @@ class Studio:
     def __init__(self, engine: Engine, settings: StudioSettings) -> None:
         self._engine, self._settings = engine, settings
         limits = engine.settings.limits
-        fetching = FetchLimits(limits.body_bytes, SECONDS, REDIRECTS)
+        fetching = FetchLimits(limits.body_bytes, PHOTO_SECONDS, REDIRECTS)
         self._web = Fetcher(fetching, extra="label-studio", proxies=True)
         self._home = self._web.url(settings.url)
         for host in settings.hosts:

@@ -1,8 +1,8 @@
 """Run the application until it is stopped, with time limits for connections.
 
 uvicorn speaks HTTP. Two layers around it use only its public interface. A :class:`Guard` is between each
-connection and uvicorn's protocol, and sees the bytes in both directions. :class:`Reported` is between uvicorn and
-the application, and reports the progress of a request to the guard.
+connection and uvicorn's protocol, and sees the bytes in both directions. :class:`ReportingApp` is between uvicorn
+and the application, and reports the progress of a request to the guard.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class _Outgoing(asyncio.Transport):
         self._transport.resume_reading()
 
 
-class Reported:
+class ReportingApp:
     """Reports to the guard of a connection when a request begins and when it is answered.
 
     Parameters
@@ -305,7 +305,7 @@ def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Serve
     plain.load()
     guard: Any = partial(Guard, limits=settings.limits, addresses=Counter(), protocol=plain.http_protocol_class)
     config = uvicorn.Config(
-        Reported(app),
+        ReportingApp(app),
         http=guard,
         ws="none",
         lifespan="on",

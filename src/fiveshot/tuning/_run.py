@@ -115,15 +115,15 @@ class TuningRun:
         self,
         *,
         epochs: int | None = None,
-        keeping: Keeping | None = None,
+        checkpoint: CheckpointFile | None = None,
         phase: str = "tuning",
         progress: OnProgress | None = None,
     ) -> Run:
         """Train for the recipe's epochs, or stop after fewer, and load the chosen adapters."""
         epochs = self.recipe.epochs if epochs is None else epochs
-        if keeping is not None and keeping.resume and keeping.path.is_file():
-            with damage_reported(keeping.path):
-                self.found, state = read_checkpoint(keeping)
+        if checkpoint is not None and checkpoint.resume and checkpoint.path.is_file():
+            with damage_reported(checkpoint.path):
+                self.found, state = read_checkpoint(checkpoint)
                 self.trainer.restore(state)
         elif self.choose != "last" or epochs == 0:
             self._note(self._measured(EpochRecord(0)))
@@ -132,8 +132,8 @@ class TuningRun:
             record = self._measured(self.trainer.epoch(number, on_step=_reporter(phase, number, epochs, progress)))
             self._note(record)
             self.found = replace(self.found, seconds=self.found.seconds + time.perf_counter() - started)
-            if keeping is not None and self.material.is_main:
-                write_checkpoint(keeping, self.found, self.trainer.state())
+            if checkpoint is not None and self.material.is_main:
+                write_checkpoint(checkpoint, self.found, self.trainer.state())
             if progress is not None:
                 progress(_finished(phase, epochs, record, len(self.fold.train)))
         self.material.backbone.model.load_state_dict(self.found.adapters, strict=False)
@@ -203,7 +203,7 @@ def _reporter(phase: str, number: int, epochs: int, progress: OnProgress | None)
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointFile:
     """A run's checkpoint file, the JSON values that must match to resume from it, and whether to resume."""
 
     path: Path
@@ -227,11 +227,13 @@ class Checkpoints:
             folder = out.with_name(f"{out.name}.checkpoints")
         return cls(Path(folder) if folder is not None else None, resume)
 
-    def keeping(self, name: str, bound_to: Mapping[str, Any]) -> Keeping | None:
+    def checkpoint_of(self, name: str, bound_to: Mapping[str, Any]) -> CheckpointFile | None:
         """Return the checkpoint of the run ``name``."""
         if self.folder is None:
             return None
-        return Keeping(make_folder(self.folder) / f"{name}.safetensors", {"run": name, **bound_to}, self.resume)
+        return CheckpointFile(
+            make_folder(self.folder) / f"{name}.safetensors", {"run": name, **bound_to}, self.resume
+        )
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the checkpoints of these runs, and the folder if nothing else is in it."""
@@ -243,26 +245,26 @@ class Checkpoints:
             self.folder.rmdir()
 
 
-def write_checkpoint(keeping: Keeping, run: Run, state: Mapping[str, Tensor]) -> None:
+def write_checkpoint(checkpoint: CheckpointFile, run: Run, state: Mapping[str, Tensor]) -> None:
     """Write the current state of a run and of its trainer, to resume from there."""
     tensors = {f"state:{name}": tensor for name, tensor in state.items()}
     tensors |= {f"best:{name}": tensor for name, tensor in run.adapters.items()}
     meta = {
-        "bound_to": dict(keeping.bound_to),
+        "bound_to": dict(checkpoint.bound_to),
         "history": [record.to_json() for record in run.history],
         "best_epoch": run.best_epoch,
         "seconds": run.seconds,
     }
-    write_tensors(keeping.path, tensors, kind=KIND, version=VERSION, meta=meta)
+    write_tensors(checkpoint.path, tensors, kind=KIND, version=VERSION, meta=meta)
 
 
-def read_checkpoint(keeping: Keeping) -> tuple[Run, Mapping[str, Tensor]]:
+def read_checkpoint(checkpoint: CheckpointFile) -> tuple[Run, Mapping[str, Tensor]]:
     """Read a checkpoint; refuse that of another run, with the differences."""
-    file = read_tensors(keeping.path, kind=KIND, version=VERSION)
-    found, wanted = dict(file.meta["bound_to"]), json.loads(json.dumps(dict(keeping.bound_to)))
+    file = read_tensors(checkpoint.path, kind=KIND, version=VERSION)
+    found, wanted = dict(file.meta["bound_to"]), json.loads(json.dumps(dict(checkpoint.bound_to)))
     if found != wanted:
         raise InputError(
-            f"{keeping.path} is a checkpoint of another run: {'; '.join(_differences(found, wanted))}. "
+            f"{checkpoint.path} is a checkpoint of another run: {'; '.join(_differences(found, wanted))}. "
             "Use the same values, or start again without resume"
         )
     parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}

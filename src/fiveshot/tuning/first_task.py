@@ -221,9 +221,9 @@ class _Tuning:
     def train(self, name: str, fold: Fold, choice: EpochChoice, *, epochs: int | None = None) -> Run:
         """Train fresh adapters and leave them in the backbone."""
         run = TuningRun(self.material, fold, self.recipe, choose=choice)
-        keeping = self.checkpoints.keeping(name, self._bound_to(fold, choice))
+        checkpoint = self.checkpoints.checkpoint_of(name, self._bound_to(fold, choice))
         self.names.append(name)
-        return run.train(epochs=epochs, keeping=keeping, phase=name, progress=self.progress)
+        return run.train(epochs=epochs, checkpoint=checkpoint, phase=name, progress=self.progress)
 
     def _folds(self, count: int) -> tuple[EpochChoice, list[Fold]]:
         """Return the criterion for choosing the epoch, and the rows of the runs for it."""

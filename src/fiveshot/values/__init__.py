@@ -22,7 +22,7 @@ from fiveshot.values.review import (
     TellingPhoto,
 )
 from fiveshot.values.sightings import SightingGroup, SightingInfo, SightingLimits, Sightings
-from fiveshot.values.sorting import KnownPhoto, PhotoGroup, Question, Since, Sorting
+from fiveshot.values.sorting import FolderChanges, KnownPhoto, PhotoGroup, Question, Sorting
 
 __all__ = [
     "FINDINGS",
@@ -33,6 +33,7 @@ __all__ = [
     "ClassInfo",
     "ConfusedPair",
     "Duplicate",
+    "FolderChanges",
     "HistoryEntry",
     "KnownPhoto",
     "LearnReport",
@@ -56,7 +57,6 @@ __all__ = [
     "SightingInfo",
     "SightingLimits",
     "Sightings",
-    "Since",
     "Sorting",
     "Suggestion",
     "TellingPhoto",

@@ -58,10 +58,10 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Since:
+class FolderChanges:
     """Changes in a folder since it was last sorted, in photos.
 
-    >>> Since(new=2, gone=0, changed=1).new
+    >>> FolderChanges(new=2, gone=0, changed=1).new
     2
     """
 
@@ -92,7 +92,7 @@ class Sorting:
         Digests of the photos.
     copies : int
         Photos that were left out because another one has the same content.
-    since : Since or None
+    since : FolderChanges or None
         Changes in the folder since the last time; None for the first time.
     meanwhile : tuple of str
         Names of photos that were added during the sorting: sort again to include them.
@@ -122,7 +122,7 @@ class Sorting:
     state: int = 0
     sha256s: tuple[str, ...] = ()
     copies: int = 0
-    since: Since | None = None
+    since: FolderChanges | None = None
     meanwhile: tuple[str, ...] = ()
     sources: tuple[Any, ...] = field(default=(), repr=False, compare=False, metadata={"json": False})
 

@@ -26,7 +26,7 @@ Which: TypeAlias = Literal["unsure", "all"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Waiting:
+class _WaitingPhoto:
     photo: SeenPhoto
     seen: str
     source: str
@@ -42,7 +42,7 @@ class Keeper:
 
     def __init__(self, recognizer: Recognizer, which: Which, limits: SightingLimits) -> None:
         self._recognizer, self._which, self._limits = recognizer, which, limits
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingPhoto] = deque()
         self._lost = 0
         self._checked = time.monotonic()
         self._started = time.time() - time.monotonic()  # by the system's clock
@@ -51,7 +51,7 @@ class Keeper:
     def add(self, photo: SeenPhoto, notices: Notices, *, seen: str, source: str, region: str = "") -> None:
         """Keep a photo if it is wanted, and write the photos that wait."""
         if self._which == "all" or not photo.prediction.is_sure:
-            self._waiting.append(_Waiting(photo, seen, source, region))
+            self._waiting.append(_WaitingPhoto(photo, seen, source, region))
         self.write(notices)
 
     def tidy(self, notices: Notices) -> None:

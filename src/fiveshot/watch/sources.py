@@ -73,7 +73,7 @@ def open_source(
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _WaitingFile:
     """A file that may still change: its signature, since when, and when to read it."""
 
     signature: Signature
@@ -98,7 +98,7 @@ class FolderSource:
         if not self.path.is_dir():
             raise InputError(f"no such folder: {path}", hint="create it first", code="no_file")
         self._seen: dict[str, Signature] = {} if existing else dict(self._listed())
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _WaitingFile] = {}
         self._scanned = float("-inf")
 
     def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
@@ -175,7 +175,7 @@ class FolderSource:
             if name not in self._waiting and self._wanted(name):
                 signature = _signature(name)
                 if signature is not None and signature != self._seen.get(name):
-                    self._waiting[name] = _Waiting(signature, now, now + self._settle)
+                    self._waiting[name] = _WaitingFile(signature, now, now + self._settle)
 
     def _wanted(self, name: str) -> bool:
         path = Path(name)
@@ -190,7 +190,7 @@ class FolderSource:
             if signature is None:
                 del self._waiting[name]
             elif signature != waiting.signature:
-                self._waiting[name] = _Waiting(signature, now, now + self._settle)
+                self._waiting[name] = _WaitingFile(signature, now, now + self._settle)
             elif now >= waiting.due:
                 self._seen[name] = signature
                 yield Photo(FileSource(Path(name), name))

@@ -197,7 +197,7 @@ class WatchedRegion:
     def __init__(self, region: NamedBox | None, frames: int) -> None:
         self.region, self.still = region, Stillness()
         self.name = "" if region is None else region.name
-        self._ballot = Ballot(frames)
+        self._ballot = RecentVotes(frames)
         self._before: Vote | None = None  # the last decided one
         self._last: Prediction | None = None
 
@@ -238,10 +238,10 @@ class Vote:
     decided: bool
 
 
-class Ballot:
+class RecentVotes:
     """The last answers. A vote for a class is also a vote for its groups.
 
-    >>> ballot = Ballot(3)
+    >>> ballot = RecentVotes(3)
     >>> [ballot.add(label).label for label in ("owl/barn owl", "owl/tawny owl", "wren", "wren")]
     [None, 'owl', 'owl', 'wren']
     """

@@ -12,7 +12,7 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.core.scorers import Scorer, make_scorer
 from fiveshot.recognizer.advice.insight import find_outliers, inspect_class
 from fiveshot.recognizer.recognition import _held_out as held_out
-from fiveshot.recognizer.recognition._held_out import Leaving
+from fiveshot.recognizer.recognition._held_out import HeldOutHeads
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.values import Duplicate, LearnReport, to_json
@@ -66,7 +66,7 @@ def report(head: Scorer, memory: Memory, name: str, X: Floats, **more: Any) -> L
     asked = KnownPhotos((name,) * len(own), tuple(map(str, range(len(own)))), own)
     after = memory.learn(class_statistics(X, [name] * len(X)))
     of_base = {name: memory.base[name]} if name in memory.base else {}
-    judged = Leaving(head, after, asked, of_base).judge()
+    judged = HeldOutHeads(head, after, asked, of_base).judge()
     return inspect_class(head, memory, name, shots, judged, after.labels.tolist(), **more)
 
 
@@ -116,7 +116,9 @@ def test_photos_are_asked_of_heads_that_never_saw_them(memory: Memory, world: Wo
     after = memory.learn(class_statistics(X, ["owl"] * count))
     in_order = sorted(range(count), key=lambda row: X[row].tobytes())
     for name in ("ncm", "fecam", "unbiased-lda"):
-        leaving = Leaving(make_scorer(name).adopt(memory), after, KnownPhotos(("owl",) * count, ("",) * count, X))
+        leaving = HeldOutHeads(
+            make_scorer(name).adopt(memory), after, KnownPhotos(("owl",) * count, ("",) * count, X)
+        )
         judged = leaving.judge(["owl"])
         for turn in range(min(count, 10)):
             left = in_order[turn::10]

@@ -25,7 +25,7 @@ from fiveshot.recognizer import (
     review,
 )
 from fiveshot.recognizer.advice.review import review_photos
-from fiveshot.recognizer.recognition._held_out import Leaving
+from fiveshot.recognizer.recognition._held_out import HeldOutHeads
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import number_bytes
 from fiveshot.values import to_json
@@ -270,7 +270,7 @@ def test_no_photo_is_known_by_heart_in_a_large_model() -> None:
     X = rng.normal(size=(360, 300)).astype(np.float32)
     head = make_scorer("unbiased-lda")
     memory = Memory(NO_CLASSES, class_statistics(head.embed(X), labels))
-    assert Leaving(head.adopt(memory), memory, known(labels, X)).judge().right.mean() < 0.05
+    assert HeldOutHeads(head.adopt(memory), memory, known(labels, X)).judge().right.mean() < 0.05
 
 
 def known(labels: NDArray[np.str_], X: NDArray[np.float32]) -> KnownPhotos:
@@ -283,7 +283,7 @@ def test_a_photo_is_judged_by_a_head_that_has_not_learned_it(name: str) -> None:
     X = np.concatenate([photos(one, 3) for one in BIRDS])
     head = make_scorer(name)
     memory = Memory(NO_CLASSES, class_statistics(head.embed(X), labels))
-    judged = Leaving(head.adopt(memory), memory, known(labels, X)).judge()
+    judged = HeldOutHeads(head.adopt(memory), memory, known(labels, X)).judge()
     in_order = np.concatenate(
         [sorted(range(start, start + 3), key=lambda r: X[r].tobytes()) for start in (0, 3, 6, 9)]
     )

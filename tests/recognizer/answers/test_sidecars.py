@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fiveshot.errors import InputError
-from fiveshot.recognizer.answers.folders import HIERARCHY, SUBJECT, keywords_in, sidecar_of, write_keywords
+from fiveshot.recognizer.answers.sidecars import HIERARCHY, SUBJECT, keywords_in, sidecar_of, write_keywords
 
 EXIFTOOL = shutil.which("exiftool")
 RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"

@@ -69,3 +69,10 @@ def test_damage_is_refused(old: str, new: str) -> None:
     with pytest.raises(StorageError, match=r"damaged or was changed by hand.*fiveshot check") as caught:
         Manifest.from_toml(text.replace(old, new))
     assert caught.value.code == "damaged_manifest"
+
+
+def test_an_entry_with_a_default_must_be_there_too() -> None:
+    text = PLAIN.to_toml()
+    assert "keep_photos = true\n" in text
+    with pytest.raises(StorageError, match=r"missing: options\.keep_photos"):
+        Manifest.from_toml(text.replace("keep_photos = true\n", ""))

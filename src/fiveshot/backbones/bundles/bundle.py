@@ -23,7 +23,7 @@ from fiveshot.backbones.bundles.graph import EXPORT, Graph, damaged, feature_gra
 from fiveshot.backbones.bundles.processor import WAY_OUT, read_processor
 from fiveshot.backbones.bundles.reading import FEATURES, Reading, choose_reading
 from fiveshot.backbones.catalog import BackboneChoice
-from fiveshot.backbones.embedded import AT_ONCE, onnx_runtime, open_session
+from fiveshot.backbones.embedded import IMAGES_AT_ONCE, onnx_runtime, open_session
 from fiveshot.backbones.embedder import Embedder, Vectors
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.backbones.spec import BackboneSpec
@@ -136,8 +136,8 @@ class BundleNetwork:
         given = self._preprocessing.normalize(images).astype(np.float16 if facts.half else np.float32, copy=False)
         try:
             parts = [
-                self._session.run([reading.output], {facts.image: given[start : start + AT_ONCE]})[0]
-                for start in range(0, len(given), AT_ONCE)
+                self._session.run([reading.output], {facts.image: given[start : start + IMAGES_AT_ONCE]})[0]
+                for start in range(0, len(given), IMAGES_AT_ONCE)
             ]
             found = reading.vectors(np.concatenate(parts))
         except Exception as error:  # the runtime's errors have no common base

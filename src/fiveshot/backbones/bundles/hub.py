@@ -9,10 +9,10 @@ from typing import Any
 from fiveshot.backbones.bundles.files import MAX_JSON, check_bytes, chosen_graph, parsed_json, plain_path
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.hub import CLIENT, HUB, hub_errors, repository_name
+from fiveshot.hub import HUB, LIBRARY, hub_errors, repository_name
 
 MAIN = "main"  # the branch that a name without a revision means
-SECONDS = 10.0  # to wait for an answer of the hub
+HUB_SECONDS = 10.0  # to wait for an answer of the hub
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _REVISION = re.compile(r"[\w.-]{1,100}", re.ASCII)
 
@@ -72,7 +72,7 @@ class HubFiles:
             raise InputError(f"{self.shown}: {name} has {size:,} bytes", hint="choose another repository")
         check_bytes(size, f"{self.shown}: {name}")
         with self._errors():
-            return Path(self._hub.hf_hub_download(self._repository, name, revision=self._commit, **CLIENT))
+            return Path(self._hub.hf_hub_download(self._repository, name, revision=self._commit, **LIBRARY))
 
     def _listing(self) -> dict[str, int]:
         """Return the files of the commit with their sizes; without a connection, those in the cache."""
@@ -101,8 +101,8 @@ class HubFiles:
     def _ask(self, revision: str) -> str:
         """Ask the hub for the files of a revision, and return its commit."""
         with self._errors():
-            api = self._hub.HfApi(**CLIENT)
-            info = api.model_info(self._repository, revision=revision, files_metadata=True, timeout=SECONDS)
+            api = self._hub.HfApi(**LIBRARY)
+            info = api.model_info(self._repository, revision=revision, files_metadata=True, timeout=HUB_SECONDS)
         if not _COMMIT.fullmatch(str(info.sha)):
             raise StorageError(f"{self.shown}: the hub names no commit", hint="try again later", code="hub_failed")
         self._sizes = {one.rfilename: one.size or 0 for one in info.siblings or ()}

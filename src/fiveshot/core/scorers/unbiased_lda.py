@@ -25,7 +25,7 @@ from fiveshot.core.arrays import (
     values_like,
     zeros,
 )
-from fiveshot.core.episodes import Choice, Played, choose, few_of_each, play_episodes
+from fiveshot.core.episodes import Choice, PlayedEpisode, choose, few_of_each, play_episodes
 from fiveshot.core.few_shots import (
     few_enough,
     few_shot_model,
@@ -36,8 +36,8 @@ from fiveshot.core.few_shots import (
 )
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.lda import (
+    ClassFit,
     LinearScorer,
-    Own,
     Prior,
     TiedModel,
     own_likeness,
@@ -228,7 +228,7 @@ class UnbiasedLDAScorer(Scorer):
     def _own_weights(self) -> tuple[float, float, float]:
         return FAMILIARITY_WITHOUT_BASE if self.model.few else FAMILIARITY_WITH_BASE
 
-    def _own(self, classes: NDArray[np.intp]) -> Own:
+    def _own(self, classes: NDArray[np.intp]) -> ClassFit:
         """Return the fit to classes, given by their indices."""
         space, statistics, base = self.model.spaces[0], self.memory.statistics, self.memory.base
         chosen = [statistics.summaries[place] for place in classes]
@@ -385,12 +385,12 @@ class UnbiasedLDAScorer(Scorer):
     def _gaps(self, model: TiedModel) -> Array:
         return sum(weight * space.gaps for weight, space in zip(self._weights(model), model.spaces, strict=True))
 
-    def _played(self, embedding: Embedding, X: Array, y: Labels) -> list[Played]:
+    def _played(self, embedding: Embedding, X: Array, y: Labels) -> list[PlayedEpisode]:
         found = []
         for episode in play_episodes(embedding(X), y, shots=SHOTS, episodes=self.episodes, seed=self._seed):
             model = self._model(episode.memory, embedding, None)
             scores = self._combined(model, [episode.X[:, columns] for columns in embedding.spaces])
-            found.append(Played(scores, self._gaps(model), episode.codes, episode.new))
+            found.append(PlayedEpisode(scores, self._gaps(model), episode.codes, episode.new))
         return found
 
 

@@ -17,7 +17,7 @@ from fiveshot.errors import InputError, unknown_name
 from fiveshot.recognizer.advice.insight import CENTERED_FROM, OUTLIER_GAP, near_pairs, outlier_gaps
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.correction import apply_changes, require_class
-from fiveshot.recognizer.recognition._held_out import Judged, LearningCurve, Leaving, Rows, Values
+from fiveshot.recognizer.recognition._held_out import HeldOutHeads, Judged, LearningCurve, Rows, Values
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id
@@ -58,7 +58,7 @@ class _ReviewData:
 
     ids: Sequence[str]  # (n,)
     names: list[str]  # of the classes
-    leaving: Leaving
+    leaving: HeldOutHeads
     judged: Judged
     unit: Floats = field(repr=False)  # (n, d): centered features of length one
     files: Mapping[str, str | None]  # names of files by id
@@ -146,7 +146,7 @@ def review_photos(
     ``known`` has the statistics of base classes without these photos; ``kept`` are photos that a user decided to
     keep; ``files`` are names of files by id. The head is not changed.
     """
-    leaving = Leaving(head, memory, photos, known)
+    leaving = HeldOutHeads(head, memory, photos, known)
     several = len(leaving.labels) > 1
     judged = leaving.judge()
     names = [str(name) for name in python_labels(leaving.labels)]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fiveshot.data import BadImage, Box, FileSource, ImageError, Photo, decoders
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.answers._table import AnswerTable, open_table
-from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
+from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way
+from fiveshot.recognizer.answers.sidecars import write_keywords
 from fiveshot.values import Prediction
 from fiveshot.work import Progress
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 CHUNK = 64  # answers that go to a file together
 LONGEST_SIDE = 1600  # pixels of an annotated picture
 COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
-_TEXT = 60  # characters of a caption
+CAPTION_LENGTH = 60  # characters of a caption
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,6 @@ def annotate(photo: Photo, predictions: Sequence[Prediction], folder: Path) -> P
 def _caption(one: Prediction) -> str:
     """Return a short text about a photo."""
     if one.label is None:
-        return f"{one.answer}?"[:_TEXT]
+        return f"{one.answer}?"[:CAPTION_LENGTH]
     chance = "" if one.probability is None else f" {100 * one.probability:.0f} %"
-    return f"{one.label[:_TEXT]}{chance}"
+    return f"{one.label[:CAPTION_LENGTH]}{chance}"

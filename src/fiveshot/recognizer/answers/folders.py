@@ -1,9 +1,8 @@
-"""Copy, link or move photos to class folders, put them back on request, and write keywords next to photos.
+"""Copy, link or move photos to class folders, and put them back on request.
 
 Nothing is ever overwritten. The origin of every photo is written to the journal in the folder before it is placed.
 A photo that is moved to another disk is removed only after its copy is on that disk. Nothing is placed or removed
-behind a link, and only unchanged files are put back. Keywords go into XMP files that photo managers read: new
-words are inserted, and every other byte stays the same.
+behind a link, and only unchanged files are put back.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
-from xml.parsers import expat
 
-from fiveshot.data import FileSource, Photo, open_regular, read_regular
+from fiveshot.data import FileSource, Photo, open_regular
 from fiveshot.errors import FiveshotError, InputError, StorageError, command, unknown_name
 from fiveshot.recognizer.answers._journal import JOURNAL, Entry, Journal, read_journal, rewrite_journal
+from fiveshot.recognizer.answers.sidecars import sidecar_of
 from fiveshot.recognizer.photos.inputs import SPELLING
-from fiveshot.storage import FilePath, atomic_path
+from fiveshot.storage import FilePath
 
 __all__ = [
     "JOURNAL",
@@ -37,7 +35,6 @@ __all__ = [
     "folder_name",
     "free_places",
     "put_back",
-    "write_keywords",
 ]
 
 UNKNOWN_FOLDER = "_unknown"  # the folder of unknown and unsure photos
@@ -47,18 +44,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LONGEST_SUFFIX = 10  # characters; a longer one is a part of the name
 LONGEST = 200  # bytes of a folder's name; systems allow 255
 _ODD = '<>:"|?*\\'  # what some systems do not allow in names
-RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-SUBJECT = ("http://purl.org/dc/elements/1.1/", "subject", "dc")
-HIERARCHY = ("http://ns.adobe.com/lightroom/1.0/", "hierarchicalSubject", "lr")
-MAX_SIDECAR = 64 << 20  # bytes
-_TAG = re.compile(rb"""<([^\s/>]+)(?:[^"'>]|"[^"]*"|'[^']*')*>""")  # quotes may contain the end of a tag
-_EMPTY = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
-<x:xmpmeta xmlns:x="adobe:ns:meta/">
- <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
- </rdf:RDF>
-</x:xmpmeta>
-<?xpacket end="w"?>
-"""
 
 
 @dataclass
@@ -418,137 +403,3 @@ def _remove_empty(folder: Path, top: Path) -> None:
     while folder != top and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent
-
-
-def sidecar_of(photo: Path) -> Path:
-    """Return the sidecar of a photo: the existing one, or ``photo.jpg.xmp``.
-
-    Some programs leave out the suffix of the photo; such a sidecar is used, too.
-    """
-    full = photo.with_name(f"{photo.name}.xmp")
-    short = photo.with_suffix(".xmp")
-    return short if short.is_file() and not full.exists() else full
-
-
-def write_keywords(photo: Path, label: str) -> bool:
-    """Add the name of a class to the keywords in the sidecar of a photo; False if it has them already.
-
-    Each part of a name with groups, such as ``owl/barn owl``, is a keyword, and all together are a hierarchical
-    one.
-
-    Raises
-    ------
-    InputError
-        With the code ``bad_sidecar`` if the sidecar cannot be read; it is not changed.
-    """
-    file = sidecar_of(photo)
-    before = read_regular(file, limit=MAX_SIDECAR) if file.exists() else _EMPTY.encode()
-    levels = [part.strip() for part in label.split("/") if part.strip()] or [label]
-    try:
-        after = with_keywords(before, SUBJECT, levels)
-        if len(levels) > 1:
-            after = with_keywords(after, HIERARCHY, ["|".join(part.replace("|", " ") for part in levels)])
-        keywords_in(after, SUBJECT)  # check that the result can be read
-    except (expat.ExpatError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(
-            f"the sidecar {file} cannot be read ({error})", hint="repair or remove it", code="bad_sidecar"
-        ) from error
-    if after == before:
-        return False
-    with atomic_path(file) as temporary:
-        temporary.write_bytes(after)
-    return True
-
-
-def with_keywords(data: bytes, name: tuple[str, str, str], words: Sequence[str]) -> bytes:
-    """Return the text of a sidecar with these words in a list; create the list if needed."""
-    from xml.sax.saxutils import escape, quoteattr  # with all that fetches documents from the web
-
-    found = _look_through(data, name)
-    missing = [word for word in words if word not in found.words]
-    if not missing:
-        return data
-    if found.rdf is None:
-        raise ValueError("it has no rdf:RDF in it")
-    space, local, prefix = name
-    items = "".join(f"<rdf:li xmlns:rdf={quoteattr(RDF)}>{escape(_clean(word))}</rdf:li>" for word in missing)
-    if found.bag is not None:
-        return _spliced(data, found.bag, items)
-    bag = f"<rdf:Bag xmlns:rdf={quoteattr(RDF)}>{items}</rdf:Bag>"
-    if found.around is not None:
-        return _spliced(data, found.around, bag)
-    about = quoteattr(found.about)
-    return _spliced(
-        data,
-        found.rdf,
-        f"<rdf:Description xmlns:rdf={quoteattr(RDF)} rdf:about={about} xmlns:{prefix}={quoteattr(space)}>"
-        f"<{prefix}:{local}>{bag}</{prefix}:{local}></rdf:Description>\n",
-    )
-
-
-def keywords_in(data: bytes, name: tuple[str, str, str] = SUBJECT) -> list[str]:
-    """Return the words of a list in a sidecar."""
-    return _look_through(data, name).words
-
-
-Span = tuple[int, int]  # where an element begins and where its end tag does
-
-
-@dataclass
-class _Found:
-    """Positions in a sidecar: the root element, the wanted list, its bag and its words."""
-
-    rdf: Span | None = None
-    around: Span | None = None  # the list, around its bag
-    bag: Span | None = None
-    about: str = ""
-    words: list[str] = field(default_factory=list)
-
-
-def _look_through(data: bytes, name: tuple[str, str, str]) -> _Found:
-    data.decode("utf-8")  # positions are in bytes of this encoding
-    found, wanted = _Found(), f"{name[0]} {name[1]}"
-    parser = expat.ParserCreate(namespace_separator=" ")
-    path: list[tuple[str, int]] = []
-    text: list[str] = []
-
-    def refuse(*_: object) -> None:
-        raise ValueError("it has a document type, which no sidecar needs")
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        path.append((tag, parser.CurrentByteIndex))
-        text.clear()
-        if tag == f"{RDF} Description" and len(path) >= 2 and path[-2][0] == f"{RDF} RDF":
-            found.about = attributes.get(f"{RDF} about", found.about)
-
-    def end(tag: str) -> None:
-        span = (path.pop()[1], parser.CurrentByteIndex)
-        above = [one for one, _ in path]
-        if tag == f"{RDF} RDF":
-            found.rdf = found.rdf or span
-        elif tag == wanted and above[-1:] == [f"{RDF} Description"]:
-            found.around = found.around or span
-        elif above[-1:] == [wanted] and tag in (f"{RDF} Bag", f"{RDF} Seq"):
-            found.bag = found.bag or span
-        elif above[-2:-1] == [wanted] and tag == f"{RDF} li":
-            found.words.append("".join(text))
-
-    parser.StartDoctypeDeclHandler = refuse
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = text.append
-    parser.Parse(data, True)
-    return found
-
-
-def _spliced(data: bytes, span: Span, text: str) -> bytes:
-    """Return data with text added at the end of an element, which may be empty and self-closing."""
-    tag = _TAG.match(data, span[0])
-    assert tag is not None  # the parser has read it
-    if not tag[0].endswith(b"/>"):
-        return data[: span[1]] + text.encode() + data[span[1] :]
-    return data[: tag.end() - 2] + b">" + text.encode() + b"</" + tag[1] + b">" + data[tag.end() :]
-
-
-def _clean(word: str) -> str:
-    """Return a word without characters that XML does not allow."""
-    return "".join(one if one.isprintable() else " " for one in word)

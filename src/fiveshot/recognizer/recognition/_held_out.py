@@ -94,7 +94,7 @@ class LearningCurve:
         return float(min(1.0, self.level * max(photos, 1.0) ** -self.fall))
 
 
-class Leaving:
+class HeldOutHeads:
     """The photos of a model, and heads that have learned all but some of them.
 
     In each turn a part of the photos of every class is left out together, because what all classes share, such
@@ -209,7 +209,7 @@ def leaving_of(
     contents: Contents,
     names: Collection[str],
     learned: Mapping[str, Floats] | None = None,
-) -> Leaving:
+) -> HeldOutHeads:
     """Return the photos and heads that are needed to judge the photos of some classes of a model.
 
     ``learned`` has features of photos that are being learned, which come after the stored ones; ``memory`` knows
@@ -226,7 +226,7 @@ def leaving_of(
         np.concatenate([np.zeros((0, contents.width), np.float32), *(features for *_, features in parts)]),
     )
     known = {name: contents.base_file[name] for name, *_ in parts if name in contents.base_file}
-    return Leaving(head, memory, photos, known)
+    return HeldOutHeads(head, memory, photos, known)
 
 
 def nothing_judged(n: int) -> Judged:

@@ -17,7 +17,7 @@ from fiveshot.backbones import EMBEDDED
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.extras import import_extra, is_installed
 from fiveshot.features import default_cache_folder
-from fiveshot.hub import CLIENT, HUB, hub_errors, repository_name
+from fiveshot.hub import HUB, LIBRARY, hub_errors, repository_name
 from fiveshot.recognizer.advice.evaluation import Evaluation
 from fiveshot.recognizer.shipping._portable import import_model
 from fiveshot.recognizer.store.contents import file_sha256
@@ -112,7 +112,7 @@ def publish(
         return str(place.folder)
     hub = import_extra("huggingface_hub", extra="hub")
     with _hub_errors(place):
-        api = hub.HfApi(token=token, **CLIENT)
+        api = hub.HfApi(token=token, **LIBRARY)
         api.create_repo(place.repository, private=private, exist_ok=True)
         added = [hub.CommitOperationAdd(MODEL_FILE, str(portable)), hub.CommitOperationAdd(CARD, card.encode())]
         api.create_commit(place.repository, added, commit_message=message or "A model of fiveshot")
@@ -136,7 +136,7 @@ def fetch(place: Place, *, revision: str | None = None, token: str | None = None
                 MODEL_FILE,
                 revision=revision,
                 token=token,
-                **CLIENT,
+                **LIBRARY,
             )
         )
 

@@ -50,7 +50,7 @@ HEADERS = f"""/*
 """
 HALF_FROM, BYTES_FROM = 256, 1 << 17  # smallest sizes of arrays to store in half precision, and in 8 bits
 MOST_BYTES = 100_000_000  # of the graph: every visitor loads it
-BLOCK = 16  # weights of a convolution that share a scale
+SCALE_BLOCK = 16  # weights of a convolution that share a scale
 TEMPLATE = "index.html"
 BESIDE = ("NOTICE", "_headers", "ort.notices.txt.gz")  # not loaded by browsers
 
@@ -167,7 +167,7 @@ def packed(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.fl
     ([[[1, -127]], [[127, 64]]], [[[1.0, -127.0]], [[0.5, 0.25]]])
     """
     rows = values.reshape(len(values), -1)
-    size = BLOCK if values.ndim > 2 and rows.shape[1] % BLOCK == 0 else rows.shape[1]
+    size = SCALE_BLOCK if values.ndim > 2 and rows.shape[1] % SCALE_BLOCK == 0 else rows.shape[1]
     blocks = rows.reshape(len(rows), -1, size)
     scales = np.maximum(np.abs(blocks).max(axis=2, keepdims=True) / 127, np.finfo(np.float16).tiny)
     halves = scales.astype(np.float16)

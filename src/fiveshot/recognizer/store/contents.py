@@ -217,7 +217,7 @@ def read_contents(connection: sqlite3.Connection, folder: Path, previous: Conten
     for one in gone:
         del named[one.name]
     named |= {one.name: one for one in come}
-    new = _changed_statistics(previous.memory.new, gone, come) if "memory" in vars(previous) else None
+    new = _changed_statistics(previous.memory.new, gone, come)
     since = previous.state
     return Contents(state, manifest, previous.base_file, base, rows, named, new, since, frozenset(touched))
 

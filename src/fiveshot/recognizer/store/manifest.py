@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
@@ -98,6 +98,11 @@ def check_rate(rate: float, name: str = "false_rejection") -> float:
     return rate
 
 
+ENTRIES = ("format", "made_with", "rejection")
+SECTIONS = {"backbone": BackboneRecord, "head": HeadRecord, "base": BaseRecord, "options": Options}
+ALL_NAMES = {*ENTRIES, *SECTIONS} | {f"{key}.{one.name}" for key, kind in SECTIONS.items() for one in fields(kind)}
+
+
 @dataclass(frozen=True)
 class Manifest:
     """Everything about a model that is not a class.
@@ -122,8 +127,8 @@ class Manifest:
     def to_toml(self) -> str:
         """Return the text of ``model.toml``; equal manifests give equal texts."""
         lines = ["# A fiveshot model. Change it with fiveshot's commands, never by hand.", ""]
-        lines += [f"{key} = {_toml(getattr(self, key))}" for key in ("format", "made_with", "rejection")]
-        for section in ("backbone", "head", "base", "options"):
+        lines += [f"{key} = {_toml(getattr(self, key))}" for key in ENTRIES]
+        for section in SECTIONS:
             lines += ["", f"[{section}]"]
             lines += [f"{key} = {_toml(value)}" for key, value in asdict(getattr(self, section)).items()]
         return "\n".join(lines) + "\n"
@@ -146,7 +151,7 @@ class Manifest:
             manifest = read_value(_strict_converter(), cls, values)
         except InputError as error:
             raise _damaged(where, error.message) from error
-        missing = _entries(tomllib.loads(manifest.to_toml())) - _entries(values)
+        missing = ALL_NAMES - _names(values)
         if missing:
             raise _damaged(where, f"missing: {', '.join(sorted(missing))}")
         return manifest
@@ -162,8 +167,8 @@ def _strict_converter() -> Converter:
     return converter
 
 
-def _entries(values: Mapping[str, Any]) -> set[str]:
-    """Return the names of all entries, with the name of their section."""
+def _names(values: Mapping[str, Any]) -> set[str]:
+    """Return the names of all entries, those in a section with its name before them."""
     inner = {f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value}
     return {*values, *inner}
 

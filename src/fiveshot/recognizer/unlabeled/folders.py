@@ -27,7 +27,7 @@ from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, storable, stored_numbers
 from fiveshot.recognizer.unlabeled.sorting import sort_rows
-from fiveshot.values import LearnReport, Since, Sorting
+from fiveshot.values import FolderChanges, LearnReport, Sorting
 from fiveshot.work import Progress, one_thread
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class KeptVectors:
         old = "DELETE FROM vectors WHERE rowid <= (SELECT max(rowid) FROM vectors) - ?"
         self._write([("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows), (old, [(MOST_KEPT,)])])
 
-    def since(self, folder: str, photos: Mapping[str, str]) -> Since | None:
+    def since(self, folder: str, photos: Mapping[str, str]) -> FolderChanges | None:
         """Return the changes in a folder since the last time, and remember its present photos."""
         folder, photos = storable(folder), {storable(name): sha256 for name, sha256 in photos.items()}
         query = "SELECT photo, sha256 FROM folders WHERE folder = ?"
@@ -96,7 +96,7 @@ class KeptVectors:
         if not before:
             return None
         both = before.keys() & photos.keys()
-        return Since(
+        return FolderChanges(
             new=len(photos.keys() - before.keys()),
             gone=len(before.keys() - photos.keys()),
             changed=sum(before[name] != photos[name] for name in both),
