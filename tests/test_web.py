@@ -182,8 +182,8 @@ def test_what_is_no_address_is_refused_in_a_sentence(address: str) -> None:
 
 @pytest.mark.parametrize(
     "challenge",
-    ["Digest", 'Basic realm="digest"', 'Digest realm="a"', 'Digest realm="a", nonce="b", algorithm=made-up',
-     'Digest realm="a", nonce="b", qop="auth-int"'],
+    ["Digest", 'Digest realm="a", =', 'Basic realm="digest"', 'Digest realm="a"',
+     'Digest realm="a", nonce="b", algorithm=made-up', 'Digest realm="a", nonce="b", qop="auth-int"'],
 )  # fmt: skip
 def test_a_login_that_is_not_understood_is_said(challenge: str) -> None:
     def answer(request: Any) -> None:

@@ -178,7 +178,7 @@ class Fetcher:
             return first
         try:
             return flow.send(reply)
-        except (StopIteration, KeyError, NotImplementedError, ValueError, self._httpx.ProtocolError) as error:
+        except (StopIteration, LookupError, NotImplementedError, ValueError, self._httpx.ProtocolError) as error:
             raise InputError("it asks for an unsupported login", hint="allow Basic or Digest") from error
 
     async def _body(self, reply: Any) -> bytes:

@@ -94,6 +94,20 @@ def test_nothing_is_overwritten_and_nothing_is_placed_twice(photos: Path, tmp_pa
     assert tree(into) == {"owl/a.jpg": b"mine"}
 
 
+@pytest.mark.parametrize("way", ["copy", "link", "move"])
+def test_a_photo_in_the_folder_of_its_class_stays(photos: Path, way: str) -> None:
+    (photos / "owl").mkdir()
+    (photos / "a.jpg").rename(photos / "owl/a.jpg")
+    (photos.parent / "link").symlink_to(photos)
+    before = tree(photos)
+    folders = ClassFolders(photos, way)  # type: ignore[arg-type]
+    for given in (photos, photos.parent / "link"):
+        assert folders.put(photo(given / "owl/a.jpg"), "owl") is None
+    folders.close()
+    assert (folders.placed.there, folders.placed.folders) == (2, {})
+    assert tree(photos) == before
+
+
 @pytest.mark.parametrize("way", ["copy", "move"])
 def test_what_has_changed_since_is_left_alone(photos: Path, tmp_path: Path, way: str) -> None:
     into = tmp_path / "sorted"

@@ -51,7 +51,7 @@ class Placed:
     """The result: how many photos went to each folder, which were there already, and which could not be placed."""
 
     folders: Counter[str] = field(default_factory=Counter)
-    there: int = 0  # placed by an earlier run
+    there: int = 0  # placed by an earlier run, or in the folder of their class already
     refused: list[tuple[str, str]] = field(default_factory=list)  # photo, reason
 
 
@@ -101,7 +101,8 @@ class ClassFolders:
             return None
         source = Path(os.path.abspath(photo.source.path))  # noqa: PTH100  # links stay links
         below = folder_name(label) + (f"/{group}" if label is None and group else "")
-        if (str(source), below) in self._known or self.has(photo):
+        is_there = _real(source).parent == (self.folder / below).resolve()
+        if is_there or (str(source), below) in self._known or self.has(photo):
             self.placed.there += 1
             return None
         link = _link_on_the_way(self.folder, f"{below}/{source.name}")
