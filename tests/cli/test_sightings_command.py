@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,23 @@ def test_dismissed_ones_come_back_and_erased_ones_do_not(
     assert (status, printed) == (0, "0 sightings; keep some with: watch --keep\n")
 
 
+def test_they_are_saved_before_they_are_erased(asked: Callable[..., Any], tmp_path: Path) -> None:
+    assert asked("--save", tmp_path / "look", "--forget", "all")["erased"] == 5
+    assert len(list((tmp_path / "look").iterdir())) == 5
+
+
+def test_a_damaged_one_can_be_erased(run: Run, model: Path, asked: Callable[..., Any]) -> None:
+    with contextlib.closing(sqlite3.connect(model / "classes.sqlite")) as database:
+        database.execute("UPDATE sightings SET prediction = '{' WHERE id = 2")
+        database.commit()
+    assert run("sightings", model)[0] == 1
+    status, printed, _ = run("check", model)
+    assert status == 1
+    assert "sighting s2" in printed
+    assert asked("--forget", "s2")["erased"] == 1
+    assert len(asked()["sightings"]["sightings"]) == 4
+
+
 def test_a_region_of_a_photo_is_saved_as_the_picture_that_it_is(model: Path, tmp_path: Path, run: Run) -> None:
     path = draw(tmp_path / "yard.png", "gold", 30)
     with Recognizer.open(model) as opened:
@@ -108,6 +127,7 @@ def test_a_region_of_a_photo_is_saved_as_the_picture_that_it_is(model: Path, tmp
     ("options", "said"),
     [
         (("--right", "g1"), "no class is suggested for s4; give it a name: --name s4=NAME; nothing was learned"),
+        (("--right", "s9"), "there is no sighting s9"),
         (("--name", "g9=gold"), "there is no group g9"),
         (("--name", "s9=gold"), "there is no sighting s9"),
         (("--name", "s1"), "'s1' is not ID=NAME"),

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fiveshot.service import Settings
+
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,13 @@ def test_what_we_run_cannot_change_anything_but_its_volume(compose: dict[str, An
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     users = [line.partition(" ")[2] for line in lines if line.startswith("USER ")]
     assert users == ["fiveshot"]
+
+
+def test_they_have_the_time_to_end_and_leave_no_process_behind(compose: dict[str, Any]) -> None:
+    for name in ("service", "watcher"):
+        service = compose["services"][name]
+        assert service["init"] is True
+        assert int(service["stop_grace_period"].removesuffix("s")) > Settings().drain
 
 
 def test_only_the_service_starts_unless_more_is_asked_for(compose: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.data import ArraySource
-from fiveshot.data.reduction import WholePhoto, random_crop_box
+from fiveshot.data.reduction import WholePhoto, random_crop_box, size_of
 from fiveshot.tuning._crops import crop_axis, resample
 from fiveshot.tuning._views import PooledViews, decode_all, random_crop_boxes, whole_images
 
@@ -76,7 +76,7 @@ def test_large_images_are_kept_smaller() -> None:
     picture = Image.fromarray(smooth_image(200, 300, seed=7))
     for margin, size in ((1.5, (72, 48)), (0, (300, 200)), (1.0, (54, 36))):  # the last is what measuring needs
         made = whole_images(wanted, margin=margin)(picture)
-        assert (WholePhoto.size(made["size"]), len(made["pixels"])) == (size, 3 * size[0] * size[1])
+        assert (size_of(made["size"]), len(made["pixels"])) == (size, 3 * size[0] * size[1])
 
 
 def test_boxes_follow_the_distribution_of_the_cpu_transform() -> None:

@@ -67,6 +67,17 @@ def test_all_are_kept_within_the_limits(model: Path, inbox: Path) -> None:
         assert names(opened) == ["2.png", "1.png"]
 
 
+def test_a_watch_that_starts_again_keeps_no_photo_twice(model: Path, inbox: Path) -> None:
+    for number in range(2):
+        draw("blue", number + 20).save(inbox / f"{number}.png")
+    with Recognizer.open(model) as opened:
+        for _ in range(2):
+            how = Watching(keep="all", limit=2)
+            with watching(opened, open_source(str(inbox), existing=True, settle=0.1), how) as watched:
+                until(lambda watched=watched: len(watched.seen) == 2)
+        assert sorted(names(opened)) == ["0.png", "1.png"]
+
+
 def test_a_disk_that_fills_is_said_once_and_nothing_is_lost(model: Path, inbox: Path) -> None:
     with Recognizer.open(model) as opened:
         with watching(opened, open_source(str(inbox), settle=0.1), Watching(keep="all")) as watched:

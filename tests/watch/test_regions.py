@@ -51,6 +51,7 @@ class Frames:
 class Watched:
     seen: list[Report] = field(default_factory=list)
     notices: list[tuple[str, str, str]] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
 
     @property
     def told(self) -> list[tuple[str, str | None, str | None, bool]]:
@@ -60,10 +61,11 @@ class Watched:
 
 def look(recognizer: Recognizer, pictures: Iterable[bytes], how: Watching) -> Watched:
     """Watch a camera until it has sent these pictures."""
-    found = Watched()
+    source = Frames(pictures)
+    found = Watched(bad=source.bad)
     watch(
         recognizer,
-        Frames(pictures),  # type: ignore[arg-type]  # what a source must have
+        source,  # type: ignore[arg-type]  # what a source must have
         how,
         stop=threading.Event(),
         on_report=found.seen.append,
@@ -144,18 +146,11 @@ def test_a_region_outside_of_the_photo_is_said_once_and_the_others_go_on(recogni
 
 
 def test_nonsense_of_a_camera_is_one_unreadable_photo_and_no_answer(recognizer: Recognizer) -> None:
-    source = Frames([b"<html>busy</html>", b"", png(pair("red", "blue"))[:300], png(pair("red", "blue"))])
-    seen: list[Report] = []
-    watch(
-        recognizer,
-        source,  # type: ignore[arg-type]
-        Watching(regions=HALVES, when_changed=True),
-        stop=threading.Event(),
-        on_report=seen.append,
-        on_notice=lambda one: pytest.fail(one.message),
-    )
-    assert len(source.bad) == 3
-    assert [one.region for one in seen] == ["gate", "Food bowl"]
+    photo = png(pair("red", "blue"))
+    pictures = [b"<html>busy</html>", b"", photo[:300], photo]
+    watched = look(recognizer, pictures, Watching(regions=HALVES, when_changed=True))
+    assert (len(watched.bad), watched.notices) == (3, [])
+    assert [one.region for one in watched.seen] == ["gate", "Food bowl"]
 
 
 def test_a_still_picture_costs_nothing_and_votes_again(recognizer: Recognizer, passes: list[int]) -> None:
@@ -215,7 +210,7 @@ def test_the_threshold_tells_a_change_from_noise_and_light(tmp_path: Path) -> No
         buffer = io.BytesIO()
         Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=80)
         (seen,) = decode_photos([Photo(BytesSource(buffer.getvalue(), "a.jpg"))], preprocessing)
-        return still.differs(seen.pixels, state=1)  # type: ignore[union-attr]
+        return still.differs(seen.pixels, short_side=480, state=1)  # type: ignore[union-attr]
 
     assert differs(photo)
     assert not any(differs(photo) for _ in range(10))
@@ -227,6 +222,44 @@ def test_the_threshold_tells_a_change_from_noise_and_light(tmp_path: Path) -> No
     dusk = [differs(ImageEnhance.Brightness(photo).enhance(1 - step / 100)) for step in range(1, 21)]
     assert not dusk[0]
     assert 1 <= sum(dusk) <= 8  # a slow change is noticed, and not at every step
+
+
+@pytest.mark.parametrize("side", [16, 24, 48, 64, 96, 128, 480])
+def test_noise_is_no_change_of_a_small_region_either(
+    recognizer: Recognizer, passes: list[int], tmp_path: Path, side: int
+) -> None:
+    photo, rng = scene(tmp_path), np.random.default_rng(side)
+    changed = photo.copy()
+    ImageDraw.Draw(changed).rectangle((200, 0, 200 + side // 3, side // 3), fill=(0, 0, 0))
+
+    def seen(picture: Image.Image, quality: int) -> bytes:
+        noisy = np.asarray(picture, np.float64) + rng.normal(0, 6, (480, 640, 3))
+        buffer = io.BytesIO()
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=quality)
+        return buffer.getvalue()
+
+    still = [seen(photo, quality) for quality in (85, 85, 95, 70, 85, 85)]
+    how = Watching(regions=parse_regions([f"bowl={200 if side < 480 else 0},0,{side},{side}"]), when_changed=True)
+    look(recognizer, [*still, seen(changed, 85)], how)
+    assert passes == [1, 1]
+
+
+def test_a_still_picture_is_not_computed_again_after_one_that_cannot_be_read(
+    recognizer: Recognizer, passes: list[int]
+) -> None:
+    photo = png(pair("red", "blue"))
+    pictures = [photo, photo[:300], photo, b"", photo]
+    watched = look(recognizer, pictures, Watching(regions=HALVES, when_changed=True))
+    assert (len(watched.bad), len(watched.seen)) == (2, 2)
+    assert passes == [2]
+
+
+def test_a_picture_of_another_size_is_computed(recognizer: Recognizer, passes: list[int]) -> None:
+    photo = pair("red", "blue").resize((640, 240))
+    sizes = [photo, photo.resize((320, 120)), photo]
+    watched = look(recognizer, [png(one) for one in sizes], Watching(regions=HALVES[:1], when_changed=True))
+    assert [one.prediction.label for one in watched.seen] == 3 * ["red"]
+    assert passes == [1, 1, 1]
 
 
 def test_regions_are_kept_as_photos_of_their_own(colors: Path, tmp_path: Path) -> None:
@@ -321,6 +354,8 @@ def test_a_region_that_is_gone_is_removed_from_the_broker(recognizer: Recognizer
         (["=0,0,1,1"], "is not NAME=X,Y,W,H"),
         (["gate=0,0,1"], "is not four numbers"),
         (["gate=0,0,0,1"], "is empty"),
+        (["gate=0.9,0,0.5,1"], "lies outside of every picture"),
+        (["gate=-40,0,200,100"], "lies outside of every picture"),
         (["gate=0,0,1,1", "Gate!=0,0,0.5,1"], "the regions 'gate' and 'Gate!' have the same name in topics"),
         (["gate=0,0,1,1", "gate=0,0,1,1"], "have the same name in topics"),
         ([f"r{n}=0,0,1,1" for n in range(33)], "33 regions are too many"),

@@ -67,8 +67,9 @@ def sightings(
         )
     readonly = not (teaches or dismiss or forget)
     with answering_with("sightings", model, as_json=as_json, readonly=readonly) as (answer, recognizer):
-        if forget and ALL in forget:
-            _tell_erased(answer, forget_sightings(recognizer))
+        if forget and save is None and not any(place.startswith("g") for place in forget):
+            # The list is not read: what is to be erased may be damaged.
+            _tell_erased(answer, forget_sightings(recognizer, None if ALL in forget else forget))
             return
         found = list_sightings(recognizer)
         if save is not None:
@@ -84,7 +85,7 @@ def sightings(
             back = command("undo", model)
             answer.say(f"dismissed {counted(len(done.ids), 'sighting')}; undo it with: {back}")
         elif forget:
-            _tell_erased(answer, forget_sightings(recognizer, _ids(found, forget)))
+            _tell_erased(answer, forget_sightings(recognizer, None if ALL in forget else _ids(found, forget)))
         else:
             answer.result["sightings"] = to_json(found)
             _tell(answer, found, model)
@@ -99,7 +100,13 @@ def _suggested(found: Sightings, places: Iterable[str]) -> list[tuple[str, str]]
     suggestions = {one.id: one.suggestion for one in found.sightings}
     wanted = []
     for one in _ids(found, places):
-        label = suggestions.get(one)
+        if one not in suggestions:
+            raise InputError(
+                f"there is no sighting {one}",
+                hint="list the sightings again; nothing was changed",
+                code="no_sighting",
+            )
+        label = suggestions[one]
         if label is None:
             raise InputError(
                 f"no class is suggested for {one}",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fiveshot.data.reduction import bad_box as bad_box
     from fiveshot.data.reduction import check_usable as check_usable
     from fiveshot.data.reduction import is_thumbnail as is_thumbnail
+    from fiveshot.data.reduction import size_of as size_of
     from fiveshot.data.registry import NO_DATASET as NO_DATASET
     from fiveshot.data.registry import (
         DatasetSpec,
@@ -156,6 +157,7 @@ _FOR_PACKAGES = [
     "other_suffixes",
     "read_parquet",
     "read_regular",
+    "size_of",
     "split_archive",
     "tree_dataset",
     "unread_note",

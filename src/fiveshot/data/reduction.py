@@ -124,6 +124,17 @@ class Box:
         """Whether the numbers are shares of the photo's sides, not pixels."""
         return all(abs(value) <= 1 + _SHARE_OVER for value in self.values)
 
+    @property
+    def fits_some_picture(self) -> bool:
+        """Whether it begins inside of a picture and, in shares, ends there.
+
+        >>> Box(0.5, 0, 0.5, 1).fits_some_picture, Box(0.9, 0, 0.5, 1).fits_some_picture
+        (True, False)
+        """
+        over = _SHARE_OVER if self.in_shares else _PIXELS_OVER
+        ends = max(self.x + self.width, self.y + self.height)
+        return min(self.x, self.y) >= -over and (ends <= 1 + over or not self.in_shares)
+
     def pixels(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Return left, top, right and bottom in a picture of this size; refuse a box that lies outside of it."""
         found = []
@@ -295,11 +306,15 @@ class WholePhoto:
             )
         return {"size": b"%d %d" % image.size, "pixels": image.tobytes()}
 
-    @staticmethod
-    def size(said: bytes) -> tuple[int, int]:
-        """Return width and height from the ``size`` part."""
-        width, height = said.split()
-        return int(width), int(height)
+
+def size_of(said: bytes) -> tuple[int, int]:
+    """Return width and height from the ``size`` part of a reduction.
+
+    >>> size_of(b"250 50")
+    (250, 50)
+    """
+    width, height = said.split()
+    return int(width), int(height)
 
 
 def check_usable(image: Image) -> dict[str, bytes]:
@@ -315,7 +330,7 @@ class PixelsAndCopies:
     >>> import PIL.Image
     >>> made = PixelsAndCopies(Squares(size=8, resize=8), thumbnail=True)(PIL.Image.new("RGB", (500, 250)))
     >>> len(made["pixels"]), made["thumbnail"][:2], list(made)
-    (192, b'\\xff\\xd8', ['pixels', 'thumbnail'])
+    (192, b'\\xff\\xd8', ['size', 'pixels', 'thumbnail'])
     """
 
     squares: Squares | RandomSquare
@@ -323,8 +338,8 @@ class PixelsAndCopies:
     copy_of: int | None = None  # size in bytes of the original file; None: keep no copy
 
     def __call__(self, image: Image) -> dict[str, bytes]:
-        """Return ``pixels`` and, if requested, ``thumbnail`` and ``copy``."""
-        made = {"pixels": b"".join(view.tobytes() for view in self.squares(image))}
+        """Return ``size`` before scaling, ``pixels`` and, if requested, ``thumbnail`` and ``copy``."""
+        made = {"size": b"%d %d" % image.size, "pixels": b"".join(view.tobytes() for view in self.squares(image))}
         if self.thumbnail:
             made["thumbnail"] = thumbnail(image)
         if self.copy_of is not None:

@@ -18,7 +18,17 @@ from typing import Literal
 import numpy as np
 
 from fiveshot.backbones import Embedder, NotFiniteError, Pixels, Preprocessing, Vectors, default_workers
-from fiveshot.data import MAX_PIXELS, BadImage, ImageError, Photo, PixelsAndCopies, Reduced, by_source, decoders
+from fiveshot.data import (
+    MAX_PIXELS,
+    BadImage,
+    ImageError,
+    Photo,
+    PixelsAndCopies,
+    Reduced,
+    by_source,
+    decoders,
+    size_of,
+)
 from fiveshot.work import in_order
 
 PART_COPY = 1 << 20  # bytes; if the file itself is kept, the copy of a box may have twice this size
@@ -63,6 +73,8 @@ class Seen:
         Digest of the photo; the box counts.
     thumbnail, original : bytes, optional
         What is kept of it.
+    size : tuple of int, optional
+        Width and height of the photo, or of the part, before it was scaled.
 
     Examples
     --------
@@ -77,6 +89,7 @@ class Seen:
     sha256: str = ""
     thumbnail: bytes | None = field(default=None, repr=False)
     original: bytes | None = field(default=None, repr=False)
+    size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +220,7 @@ def _decode_same(
             photo.digest(one.sha256),
             one.parts.get("thumbnail"),
             source.read() if keep.original == "file" and not boxes else one.parts.get("copy"),
+            size_of(one.parts["size"]),
         )
 
 

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fiveshot.backbones import Pixels, Preprocessing, normal_levels, normalize_tensor
-from fiveshot.data import BadImage, ImageSource, PixelsAndCopies, Reduced, WholePhoto, check_usable, decoders
+from fiveshot.data import (
+    BadImage,
+    ImageSource,
+    PixelsAndCopies,
+    Reduced,
+    WholePhoto,
+    check_usable,
+    decoders,
+    size_of,
+)
 from fiveshot.tuning._crops import (
     Axis,
     center_axis,
@@ -321,7 +330,7 @@ def decode_all(
             good.append(done - 1)
         if one.parts:
             pixels = one.parts["pixels"]
-            sizes.append(WholePhoto.size(one.parts["size"]))
+            sizes.append(size_of(one.parts["size"]))
             images.append(np.frombuffer(pixels, np.uint8).reshape(-1, 3))
             used += len(pixels)
             if used > budget:

@@ -16,7 +16,8 @@ from fiveshot.errors import InputError
 
 MOST_REGIONS = 32  # they go through the network together
 LONGEST_NAME = 50  # characters
-CELLS = 16  # a picture is compared in 16 x 16 cells: the noise of single pixels averages out
+CELLS = 16  # a picture is compared in 16 x 16 cells at most: the noise of single pixels averages out
+CELL_SIDE, FEWEST_CELLS = 16, 2  # pixels of the camera; so a small region has fewer cells
 CHANGED = 8.0  # of 255: by how much the mean of a cell must change, in one color
 EXAMPLE = "write for example gate=0.1,0.2,0.3,0.4 or gate=120,80,200,160; a name needs a letter a to z, or a digit"
 Cells: TypeAlias = "NDArray[np.float32]"
@@ -35,11 +36,14 @@ class NamedBox:
 
     @classmethod
     def parse(cls, text: str) -> NamedBox:
-        """Return the region for a text such as ``gate=0.1,0.2,0.3,0.4``."""
+        """Return the region for a text such as ``gate=0.1,0.2,0.3,0.4``; refuse a box that fits no picture."""
         name, equals, numbers = text.rpartition("=")
         if not equals or not plain_id(name) or not name.isprintable() or len(name) > LONGEST_NAME:
             raise InputError(f"{text!r:.100} is not NAME=X,Y,W,H", hint=EXAMPLE, code="bad_region")
-        return cls(name.strip(), Box.parse(numbers))
+        box = Box.parse(numbers)
+        if not box.fits_some_picture:
+            raise InputError(f"{text!r:.100} lies outside of every picture", hint=EXAMPLE, code="bad_region")
+        return cls(name.strip(), box)
 
 
 def parse_regions(given: Sequence[str]) -> tuple[NamedBox, ...]:
@@ -74,14 +78,18 @@ def plain_id(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", "".join(one for one in letters if not unicodedata.combining(one))).strip("_")
 
 
-def cell_means(pixels: NDArray[np.uint8]) -> Cells:
+def cell_means(pixels: NDArray[np.uint8], short_side: int) -> Cells:
     """Return the means of the cells of a picture as the network gets it, in each color of each view.
 
-    >>> cell_means(np.full((1, 3, 32, 32), 7, np.uint8)).shape
-    (3, 16, 16)
+    ``short_side`` is that of the picture, or of the region, before it was scaled.
+
+    >>> gray = np.full((1, 3, 32, 32), 7, np.uint8)
+    >>> cell_means(gray, short_side=480).shape, cell_means(gray, short_side=64).shape
+    ((3, 16, 16), (3, 4, 4))
     """
+    cells = max(FEWEST_CELLS, min(CELLS, short_side // CELL_SIDE))
     planes = pixels.reshape(-1, *pixels.shape[-2:])  # (views · 3, height, width)
-    edges = [np.linspace(0, side, min(CELLS, side), endpoint=False).astype(int) for side in planes.shape[1:]]
+    edges = [np.linspace(0, side, min(cells, side), endpoint=False).astype(int) for side in planes.shape[1:]]
     sums = np.add.reduceat(np.add.reduceat(planes.astype(np.float32), edges[0], axis=1), edges[1], axis=2)
     sizes = [np.diff([*one, side]) for one, side in zip(edges, planes.shape[1:], strict=True)]
     return np.asarray(sums / np.outer(*sizes), dtype=np.float32)
@@ -93,19 +101,19 @@ class Stillness:
     Comparing with the last computed picture, not with the last one, notices slow changes, too.
 
     >>> still, gray = Stillness(), np.full((1, 3, 32, 32), 100, np.uint8)
-    >>> still.differs(gray, state=1), still.differs(gray + 8, state=1), still.differs(gray + 9, state=1)
-    (True, False, True)
+    >>> [still.differs(gray + more, short_side=480, state=1) for more in (0, 8, 9)]
+    [True, False, True]
     """
 
     def __init__(self) -> None:
         self._last: Cells | None = None
         self._state = -1
 
-    def differs(self, pixels: NDArray[np.uint8], state: int) -> bool:
+    def differs(self, pixels: NDArray[np.uint8], *, short_side: int, state: int) -> bool:
         """Tell whether a picture must be computed: it has changed, or the model has. Then remember it."""
-        now = cell_means(pixels)
-        last = self._last
-        if last is not None and self._state == state and np.abs(now - last).max() <= CHANGED:
+        now, last = cell_means(pixels, short_side), self._last
+        is_like = last is not None and last.shape == now.shape and bool(np.abs(now - last).max() <= CHANGED)
+        if is_like and self._state == state:
             return False
         self._last, self._state = now, state
         return True

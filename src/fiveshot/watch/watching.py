@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from fiveshot.backbones import Pixels
 from fiveshot.data import BadImage, FileSource, ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number
+from fiveshot.features import Seen
 from fiveshot.recognizer import (
     LostModelError,
     Recognizer,
@@ -164,8 +164,11 @@ def _answers(
     None for a region outside of the photo; None alone if the photo or the model cannot be read now.
     """
 
-    def changed(at: int, pixels: Pixels, state: int) -> bool:
-        return not how.when_changed or places[at].still.differs(pixels, state)
+    def changed(at: int, seen: Seen, state: int) -> bool:
+        if not how.when_changed:
+            return True
+        assert seen.size is not None
+        return places[at].still.differs(seen.pixels, short_side=min(seen.size), state=state)
 
     parts = [replace(photo, box=None if place.region is None else place.region.box) for place in places]
     try:
@@ -184,8 +187,9 @@ def _answers(
     notices.over(MODEL, f"the model {recognizer.path} answers again")
     unreadable = next((one for one in found if isinstance(one, BadImage) and one.code != BAD_BOX), None)
     if unreadable is not None:
-        for place in places:
-            place.still.forget()
+        for place, one in zip(places, found, strict=True):
+            if isinstance(one, SeenPhoto):  # its answer is lost
+                place.still.forget()
         source.unreadable(photo, str(ImageError(unreadable.name, unreadable.reason)), notices)
         return None
     return [place.answer(one, notices) for place, one in zip(places, found, strict=True)]

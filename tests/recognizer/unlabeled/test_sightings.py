@@ -53,7 +53,7 @@ def test_sightings_are_the_newest_first_and_in_groups(make: Make) -> None:
     model = learned(make())
     state = model.snapshot.state
     keep(model, "owl", 0)
-    for name, number in (("heron", 1), ("heron", 2), ("owl", 0), ("heron", 4)):
+    for name, number in (("heron", 1), ("heron", 2), ("owl", 5), ("heron", 4)):
         keep(model, name, number, region="gate")
     found = sightings(model)
     assert [one.id for one in found.sightings] == ["s5", "s4", "s3", "s2", "s1"]
@@ -92,11 +92,24 @@ def test_none_of_these_and_photos_that_were_learned_before(make: Make) -> None:
     model = learned(make())
     for number in range(2):
         keep(model, "heron", number)
-    keep(model, "heron", 0)  # the same photo again
     assert name_sightings(model, "s1", NONE).counts == {NONE: 1}
+    forget_sightings(model, "s1")
+    assert keep(model, "heron", 0) == "s3"  # the same photo again
     assert name_sightings(model, "s3", NONE).ids == ("p16",)
     assert ids(model) == ["s2"]
     assert len(model.snapshot.contents.negatives.photos.ids) == 1
+
+
+def test_the_same_photo_is_kept_once_also_if_it_was_named_or_dismissed(make: Make) -> None:
+    model = learned(make())
+    for number in range(3):
+        keep(model, "heron", number)
+    name_sightings(model, "s1", "heron")
+    dismiss_sightings(model, "s2")
+    assert [keep(model, "heron", number) for number in range(4)] == ["s1", "s2", "s3", "s4"]
+    assert ids(model) == ["s4", "s3"]
+    model.undo()
+    assert ids(model) == ["s4", "s3", "s2"]
 
 
 def test_right_is_what_the_model_takes_them_for_in_one_change(make: Make) -> None:
@@ -132,18 +145,19 @@ def test_several_names_in_one_change(make: Make) -> None:
     model = learned(make())
     for number in range(3):
         keep(model, "heron", number)
-    keep(model, "heron", 0)  # the same photo again
     with pytest.raises(InputError, match="heron 0 is one photo, and cannot be 'heron' and 'gull'"):
-        learn_sightings(model, {"heron": ["s1"], "gull": ["s4"]})
+        learn_sightings(model, {"heron": ["s1"], "gull": ["s1"]})
     made = learn_sightings(model, {"heron": ["s1"], "gull": ["s2"], NONE: ["s3"]})
     assert made.counts == {"heron": 1, "gull": 1, NONE: 1}
+    forget_sightings(model, "s1")
+    assert keep(model, "heron", 0) == "s4"  # the same photo again
     # A learned photo moves, and no class is left empty by a change that names several.
     with pytest.raises(InputError, match="'heron' would have no photos left"):
         learn_sightings(model, {"gull": ["s4"], "owl": [keep(model, "owl", 9)]})
     assert name_sightings(model, "s4", "gull").counts == {"heron": 0, "gull": 2}
     model.undo()
     model.undo()
-    assert ids(model) == ["s5", "s4", "s3", "s2", "s1"]
+    assert ids(model) == ["s5", "s4", "s3", "s2"]
     assert model.snapshot.classes == ("crow", "owl", "wren")
     assert model.check() == []
 

@@ -12,6 +12,8 @@ from hands import until, visit
 from live import Live, live
 from watcher import Keep, shots, watching
 
+from fiveshot.recognizer import Recognizer, sighting_picture
+
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
@@ -97,6 +99,31 @@ def test_groups_are_confirmed_named_and_dismissed(
     page.click("#notice-ways button:text-is('Undo')")
     page.locator("#notice", has_text="Undone: dismissing photos.").wait_for()
     left(page, 4)
+
+
+def test_dismissed_ones_can_be_erased_for_good(
+    open_page: Callable[..., Watched], birds: Live, keep: Keep, fresh_path: Path
+) -> None:
+    keep(*shots("gold", 1), *shots("red", 7))
+    with Recognizer.open(fresh_path, readonly=True) as model:
+        kept = sighting_picture(model, "s1", kept=True)
+    assert kept is not None
+    files = [fresh_path / "classes.sqlite", fresh_path / "classes.sqlite-wal"]
+
+    def is_on_disk() -> bool:
+        return any(kept[-200:-150] in file.read_bytes() for file in files if file.exists())
+
+    page = open_page(birds.url + "#sort").page
+    left(page, 2)
+    page.locator("[data-key=s1] .open").press("d")
+    page.locator("#notice", has_text="Dismissed 1 photo").wait_for()
+    left(page, 1)
+    assert is_on_disk()
+    page.click("#notice-ways button:text-is('Erase for good')")
+    page.click("#notice-ways button:text-is('Really? This cannot be undone')")
+    page.locator("#notice", has_text="1 photo erased, for good.").wait_for()
+    assert not is_on_disk()
+    left(page, 1)
 
 
 def test_they_are_gone_through_with_the_keyboard(

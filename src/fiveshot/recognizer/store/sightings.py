@@ -78,6 +78,12 @@ def insert_sighting(
     return row
 
 
+def same_sighting(connection: sqlite3.Connection, sha256: str) -> int | None:
+    """Return the number of the sighting of a photo, open or hidden."""
+    row = connection.execute("SELECT id FROM sightings WHERE sha256 = ?", (sha256,)).fetchone()
+    return None if row is None else row[0]
+
+
 def beyond_limits(connection: sqlite3.Connection, limits: SightingLimits, now: float) -> list[int]:
     """Return the sightings beyond the limits: always the oldest ones."""
     room = limits.megabytes * MEGABYTE

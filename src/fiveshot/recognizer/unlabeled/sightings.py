@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fiveshot.backbones import Pixels
 from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
 from fiveshot.features import KEEP_NOTHING, Keep, PhotoVector, Seen, decode_photos, embed
@@ -31,6 +30,7 @@ from fiveshot.recognizer.store.sightings import (
     move_clocks,
     no_sighting,
     require_open,
+    same_sighting,
     sighting_id,
     sighting_records,
 )
@@ -355,12 +355,12 @@ def recognize_photos(
     top: int,
     sure: float | None,
     keep: bool,
-    wanted: Callable[[int, Pixels, int], bool] | None = None,
+    wanted: Callable[[int, Seen, int], bool] | None = None,
 ) -> list[SeenPhoto | BadImage | None]:
     """Say what photos show, or parts of one, which is decoded once.
 
-    ``keep`` reads what ``keep_sighting`` stores, too. ``wanted`` gets the position and the decoded pixels of each
-    photo, and the state of the model, and tells whether to compute it. None stands for a photo that is not wanted.
+    ``keep`` reads what ``keep_sighting`` stores, too. ``wanted`` gets the position of each photo, what was
+    decoded, and the state of the model, and tells whether to compute it. None stands for one that is not wanted.
     """
     snapshot = model.refresh()
     embedder = model.embedder_of(snapshot)
@@ -371,7 +371,7 @@ def recognize_photos(
     ):
         if isinstance(one, BadImage):
             found[at] = one
-        elif wanted is None or wanted(at, one.pixels, snapshot.state):
+        elif wanted is None or wanted(at, one, snapshot.state):
             chosen[at] = one
     vectors = embed(embedder, list(chosen.values()))
     records = [
@@ -396,6 +396,7 @@ def keep_sighting(
 ) -> str:
     """Keep a photo without a name, erase the oldest beyond the limits, and return its id, in one transaction.
 
+    A photo that is kept already, also one that was named or dismissed, is not kept again.
     ``seen``, ``source`` and ``region`` say when and where. ``now`` is the present time in seconds since 1970,
     by default that of the system.
     """
@@ -403,6 +404,9 @@ def keep_sighting(
     with model.live.aside() as connection:
         contents = model.live.snapshot.contents
         require_fingerprint(contents, photo.made_by)
+        known = same_sighting(connection, photo.record.sha256)
+        if known is not None:
+            return sighting_id(known)
         said = photo.prediction if contents.manifest.options.names else replace(photo.prediction, photo="")
         number = insert_sighting(connection, photo.record, said, seen=seen, source=source, region=region, now=at)
         beyond = beyond_limits(connection, limits, at)

@@ -2,14 +2,13 @@
 
 import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
-import { change, complain, quiet } from "./notices.js";
+import { change, complain, forGood, quiet } from "./notices.js";
 import { model, whenChanged } from "./model.js";
 import { NONE, chooseName } from "./naming.js";
 import { enlarge, ofPhoto, openerOfPhoto, showPhoto } from "./pictures.js";
 import { Selection, picker, setUpBar } from "./selection.js";
 import { addTo } from "./teach.js";
 
-const SURE = "Really? This cannot be undone";
 let entry = null;
 let photos = [];
 let selection = null;
@@ -115,15 +114,6 @@ function forget() {
   return change([() => closing(api.forget(name))], `Forgot “${name}”.`, {
     place: $("about-error"), further: [forGood(() => api.forget(name, true), `“${name}”`)],
   });
-}
-
-// The second step asks again: all traces are erased from the disk.
-function forGood(request, what) {
-  const made = button("Erase for good", "", () => {
-    if (made.textContent === SURE) change([request], ({ pending }) => (pending ? `${what}: ${pending}.` : `${what} erased, for good.`), { forGood: true });
-    else made.textContent = SURE;
-  });
-  return made;
 }
 
 export function setUpAbout() {

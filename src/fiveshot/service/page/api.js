@@ -142,7 +142,7 @@ export const sightings = (limit, before) => json("GET", `/v1/sightings?limit=${l
 export const sighting = (id, kept) => `/v1/sightings/${id}${kept ? "?kept=true" : ""}`;
 export const nameSightings = (ids, name) => json("POST", "/v1/sightings/name", asJson({ ids, name }));
 export const confirmSightings = (ids, state) => json("POST", "/v1/sightings/confirm", asJson({ ids, state }));
-export const dismissSightings = (ids) => json("POST", "/v1/sightings/dismiss", asJson({ ids }));
+export const dismissSightings = (ids, forGood = false) => json("POST", "/v1/sightings/dismiss", asJson({ ids, for_good: forGood }));
 export const endSorting = (id) => call("DELETE", `/v1/sort/${id}`);
 export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?for_good=true" : ""));
 export const rename = (name, wanted) => json("PATCH", path(name), asJson({ name: wanted }));

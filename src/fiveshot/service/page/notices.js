@@ -9,6 +9,7 @@ const ACTIONS = {
   remove: "removing photos of", move: "moving photos between", correct: "correcting to", none: "“none of these”",
   set: "setting", keep: "keeping", review: "the review of", dismiss: "dismissing photos",
 };
+const SURE = "Really? This cannot be undone";
 const STAYS = 10_000; // milliseconds that a message is shown after it was last pointed at
 const done = []; // changes made here and not undone: {state, steps, what, then}; without steps only the page was changed
 let timer;
@@ -67,6 +68,15 @@ export async function change(requests, said, { place, then, fresh, further, forG
   }
   if (steps) await refresh(asked(fresh, answer)).catch(complain);
   return steps;
+}
+
+// A button that asks again, and then erases all traces from the disk.
+export function forGood(request, what) {
+  const made = button("Erase for good", "", () => {
+    if (made.textContent === SURE) change([request], ({ pending }) => (pending ? `${what}: ${pending}.` : `${what} erased, for good.`), { forGood: true });
+    else made.textContent = SURE;
+  });
+  return made;
 }
 
 function notice(kind, text, ways) {

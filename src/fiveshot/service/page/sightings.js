@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { $, button, inSlices, make, plural } from "./elements.js";
-import { change, complain } from "./notices.js";
+import { change, complain, forGood } from "./notices.js";
 import { model, refresh, whenChanged } from "./model.js";
 import { NONE, chooseName, likelyNames } from "./naming.js";
 import { enlarge, ofAddress, opener, showKept } from "./pictures.js";
@@ -138,7 +138,7 @@ function picture(id) {
   };
 }
 
-const put = (request, said, fresh) => change([request], said, { place: $("sightings-messages"), fresh }).then((steps) => steps || refresh().catch(complain));
+const put = (request, said, given) => change([request], said, { place: $("sightings-messages"), ...given }).then((steps) => steps || refresh().catch(complain));
 
 function confirm(ids) {
   const some = ids.filter((id) => labels.get(id) !== null);
@@ -153,11 +153,13 @@ async function itIs(ids) {
   // What the model said then; it may know more now, so the percentages would mislead.
   const likely = likelyNames(ids.flatMap((id) => found.get(id)?.prediction || []));
   const name = await chooseName(title, { candidates: likely.map(({ label }) => ({ label })), not: ids.length === 1 ? labels.get(ids[0]) ?? "" : "", pictures: ids.map((id) => ofAddress(api.sighting(id), id)) });
-  if (name) await put(() => api.nameSightings(ids, name), `Learned ${plural(ids.length, "photo")} as “${name}”.`, name);
+  if (name) await put(() => api.nameSightings(ids, name), `Learned ${plural(ids.length, "photo")} as “${name}”.`, { fresh: name });
 }
 
 const none = (ids) => put(() => api.nameSightings(ids, NONE), `Learned ${plural(ids.length, "photo")} as none of these.`);
-const dismiss = (ids) => put(() => api.dismissSightings(ids), `Dismissed ${plural(ids.length, "photo")}.`);
+const dismiss = (ids) => put(() => api.dismissSightings(ids), `Dismissed ${plural(ids.length, "photo")}.`, {
+  further: [forGood(() => api.dismissSightings(ids, true), plural(ids.length, "photo"))],
+});
 
 const KEYS = { r: confirm, n: itIs, 0: none, d: dismiss };
 
