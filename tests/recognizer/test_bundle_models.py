@@ -13,7 +13,7 @@ from bundles import WIDTH, make_bundles
 
 from fiveshot.data.synthetic import draw_samples
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.recognizer import Recognizer, import_file
+from fiveshot.recognizer import Recognizer, export_onnx, import_file
 from fiveshot.recognizer.store.manifest import Manifest
 from fiveshot.tuning import create_tuned
 
@@ -104,6 +104,21 @@ def test_a_model_in_one_file_takes_its_bundle_elsewhere(bundle, samples, tmp_pat
         answers(copy, samples)
     with Recognizer.open(tmp_path / "copy", weights=bundle) as copy:
         assert answers(copy, samples) == expected
+
+
+def test_a_model_of_a_quantized_bundle_is_written_as_onnx(bundle, samples, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    plain = bundle / "onnx" / "model.onnx"
+    quantization.quantize_dynamic(plain, plain.with_name("model_quantized.onnx"))
+    plain.unlink()
+    with learned(tmp_path / "things", bundle, samples) as model:
+        export_onnx(model, tmp_path / "things.onnx")  # it compares the answers of both
+    folder = tmp_path / "careful files"
+    folder.mkdir()
+    with learned(tmp_path / "careful", bundle, samples, views=4) as model, pytest.raises(InputError) as caught:
+        export_onnx(model, folder / "things.onnx", all_views=True)  # all views of a photo in one pass
+    assert "this graph is quantized" in caught.value.hint
+    assert not list(folder.iterdir())
 
 
 def test_a_bundle_cannot_be_tuned(bundle, samples, tmp_path):

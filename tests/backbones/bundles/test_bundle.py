@@ -132,6 +132,19 @@ def test_half_precision_is_near(bundles, drawings, tmp_path):
     assert np.abs(ours - theirs).max() < 0.02 * np.abs(theirs).max()
 
 
+def test_vectors_of_a_quantized_graph_do_not_depend_on_the_photos_beside_them(bundles, drawings, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    made = bundles["vit"]
+    copy = shutil.copytree(made.folder, tmp_path / "quantized")
+    plain = copy / "onnx" / "model.onnx"
+    quantization.quantize_dynamic(plain, plain.with_name("model_quantized.onnx"))
+    plain.unlink()
+    drawings = [drawings[0], drawings[1].point(lambda level: level // 8)]  # a bright and a dark one
+    ours, exact = features(copy, drawings), features(made.folder, drawings)
+    assert np.abs(ours - exact).max() < 0.1 * np.abs(exact).max()
+    assert np.array_equal(ours, np.concatenate([features(copy, [one]) for one in drawings]))
+
+
 def half_precision(source: Path, target: Path) -> None:
     """Write a graph whose input and output are float16; inside it computes as before."""
     model = onnx.load(source)

@@ -134,10 +134,11 @@ class BundleNetwork:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         facts, reading = self.bundle.facts, self.bundle.reading
         given = self._preprocessing.normalize(images).astype(np.float16 if facts.half else np.float32, copy=False)
+        step = 1 if facts.mixes else AT_ONCE
         try:
             parts = [
-                self._session.run([reading.output], {facts.image: given[start : start + AT_ONCE]})[0]
-                for start in range(0, len(given), AT_ONCE)
+                self._session.run([reading.output], {facts.image: given[start : start + step]})[0]
+                for start in range(0, len(given), step)
             ]
             found = reading.vectors(np.concatenate(parts))
         except Exception as error:  # the runtime's errors have no common base

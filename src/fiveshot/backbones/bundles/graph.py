@@ -18,6 +18,7 @@ from fiveshot.extras import import_extra
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")  # of operators that ONNX Runtime itself brings
 EXPORT = "write one from a timm name: fiveshot backbone export NAME FILE"
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_BY_RANGE = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul")  # they quantize by the range of what they get
 _MOST_LISTED = 5
 
 
@@ -41,6 +42,9 @@ class Graph:
         Files with weights, relative to the graph's folder.
     parameters : int
         Number of weights.
+    mixes : bool
+        Whether a photo's vector depends on the other photos of a pass: where numbers are quantized by the range
+        that they have in that pass.
     """
 
     image: str
@@ -50,6 +54,7 @@ class Graph:
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     beside: tuple[str, ...] = ()
     parameters: int = 0
+    mixes: bool = False
 
 
 def read_graph(content: bytes, where: str) -> Graph:
@@ -81,6 +86,7 @@ def read_graph(content: bytes, where: str) -> Graph:
         {entry.key: entry.value for entry in model.metadata_props},
         tuple(dict.fromkeys(_location(tensor, where) for tensor in tensors if _is_external(tensor))),
         sum(math.prod(tensor.dims) for tensor in graph.initializer),
+        any(node.op_type in _BY_RANGE for node in _nodes(model)),
     )
 
 
