@@ -129,7 +129,14 @@ def test_a_bundle_cannot_be_tuned(bundle, samples, tmp_path):
 
 
 def test_a_refused_bundle_leaves_no_model(bundle, tmp_path):
-    (bundle / "onnx" / "model.onnx").write_bytes(b"no graph")
+    file, config = bundle / "onnx" / "model.onnx", bundle / "preprocessor_config.json"
+    model = onnx.load(file)
+    model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = WIDTH  # so no photo is needed to know it
+    onnx.save(model, file)
+    config.write_text(config.read_text().replace("224", "384"))  # the graph says that its sides are free
+    with pytest.raises(InputError, match="cannot give 384 px images to vit"):
+        Recognizer.create(tmp_path / "things", backbone=str(bundle))
+    file.write_bytes(b"no graph")
     with pytest.raises(InputError, match="truncated"):
         Recognizer.create(tmp_path / "things", backbone=str(bundle))
     assert not (tmp_path / "things").exists()

@@ -12,7 +12,7 @@ from typing import Any
 
 from fiveshot.backbones.bundles.files import check_bytes
 from fiveshot.backbones.bundles.reading import Output, Reading
-from fiveshot.errors import InputError, some_of
+from fiveshot.errors import InputError, counted, some_of
 from fiveshot.extras import import_extra
 
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")  # of operators that ONNX Runtime itself brings
@@ -213,7 +213,8 @@ def _image(inputs: list[Any], where: str) -> tuple[str, bool, int | None]:
         )
     (taken,), types = inputs, import_extra("onnx", extra="onnx").TensorProto
     shape, kind = _shape(taken), taken.type.tensor_type.elem_type
-    is_image = len(shape) == 4 and shape[1] in (3, None) and kind in (types.FLOAT, types.FLOAT16)
+    last = len(shape) == 4 and shape[1] != 3 and shape[3] == 3  # channels come last
+    is_image = len(shape) == 4 and shape[1] in (3, None) and not last and kind in (types.FLOAT, types.FLOAT16)
     if not is_image:
         sides = ", ".join("n" if side is None else str(side) for side in shape)
         raise InputError(
@@ -223,7 +224,7 @@ def _image(inputs: list[Any], where: str) -> tuple[str, bool, int | None]:
         )
     if shape[0] is not None:
         raise InputError(
-            f"{where} takes exactly {shape[0]} photos at a time",
+            f"{where} takes exactly {counted(shape[0], 'photo')} at a time",
             hint=f"get one exported with a free batch size, or {EXPORT}",
             code="bad_bundle",
         )
