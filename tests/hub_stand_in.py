@@ -101,7 +101,8 @@ class Hub(Quiet, BaseHTTPRequestHandler):
             return self._lacking("RevisionNotFound", 404)
         if listed:
             siblings = [{"rfilename": file, "size": len(content)} for file, content in sorted(files.items())]
-            return self._say({"id": name, "modelId": name, "sha": commit, "siblings": siblings})
+            tags = ["onnx", "license:apache-2.0"]
+            return self._say({"id": name, "modelId": name, "sha": commit, "siblings": siblings, "tags": tags})
         if found[3] not in files:
             return self._lacking("EntryNotFound", 404)
         content = files[found[3]]

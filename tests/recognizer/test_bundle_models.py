@@ -13,7 +13,7 @@ from bundles import WIDTH, make_bundles
 
 from fiveshot.data.synthetic import draw_samples
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.recognizer import Recognizer, import_file
+from fiveshot.recognizer import Recognizer, export_onnx, import_file
 from fiveshot.recognizer.store.manifest import Manifest
 from fiveshot.tuning import create_tuned
 
@@ -106,6 +106,21 @@ def test_a_model_in_one_file_takes_its_bundle_elsewhere(bundle, samples, tmp_pat
         assert answers(copy, samples) == expected
 
 
+def test_a_model_of_a_quantized_bundle_is_written_as_onnx(bundle, samples, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    plain = bundle / "onnx" / "model.onnx"
+    quantization.quantize_dynamic(plain, plain.with_name("model_quantized.onnx"))
+    plain.unlink()
+    with learned(tmp_path / "things", bundle, samples) as model:
+        export_onnx(model, tmp_path / "things.onnx")  # it compares the answers of both
+    folder = tmp_path / "careful files"
+    folder.mkdir()
+    with learned(tmp_path / "careful", bundle, samples, views=4) as model, pytest.raises(InputError) as caught:
+        export_onnx(model, folder / "things.onnx", all_views=True)  # all views of a photo in one pass
+    assert "this graph is quantized" in caught.value.hint
+    assert not list(folder.iterdir())
+
+
 def test_a_bundle_cannot_be_tuned(bundle, samples, tmp_path):
     with pytest.raises(InputError, match="ONNX bundle") as caught:
         create_tuned(tmp_path / "things", samples / "learn", backbone=str(bundle))
@@ -114,7 +129,14 @@ def test_a_bundle_cannot_be_tuned(bundle, samples, tmp_path):
 
 
 def test_a_refused_bundle_leaves_no_model(bundle, tmp_path):
-    (bundle / "onnx" / "model.onnx").write_bytes(b"no graph")
+    file, config = bundle / "onnx" / "model.onnx", bundle / "preprocessor_config.json"
+    model = onnx.load(file)
+    model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = WIDTH  # so no photo is needed to know it
+    onnx.save(model, file)
+    config.write_text(config.read_text().replace("224", "384"))  # the graph says that its sides are free
+    with pytest.raises(InputError, match="cannot give 384 px images to vit"):
+        Recognizer.create(tmp_path / "things", backbone=str(bundle))
+    file.write_bytes(b"no graph")
     with pytest.raises(InputError, match="truncated"):
         Recognizer.create(tmp_path / "things", backbone=str(bundle))
     assert not (tmp_path / "things").exists()

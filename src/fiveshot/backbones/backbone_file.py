@@ -210,7 +210,9 @@ def describe_file(path: FilePath) -> BackboneFile:
         return _described_graph(file)
     if not file.is_file():
         raise StorageError(
-            f"no such file: {file}", hint="give a file that 'fiveshot backbone export' wrote", code="no_file"
+            f"no such file: {file}",
+            hint="give a file that 'fiveshot backbone export' wrote, or for the hub: fiveshot backbones hf://OWNER/NAME",
+            code="no_file",
         )
     if file.suffix == ONNX:
         return _described_graph(file)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, load_embedder, read_adapter
+from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, is_bundle, load_embedder, read_adapter
 from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
 from fiveshot.core.scorers import DEFAULT_HEAD, make_scorer
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
 MAY_BE_SEEN = "if the adapter was tuned on photos of the base, more known photos are rejected than requested"
 FEATURE_FILES = (".safetensors", ".npz")
+GRAY = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,8 @@ def make_model(
     if images is not None and spec.adapter is not None and not len(images.test):
         images = with_unseen(images, spec.adapter)
     embedder = embedder or load_embedder(spec)
+    if is_bundle(embedder.name):  # it may come from anywhere: no model is made for one that cannot run
+        embedder.features(np.full((1, *embedder.preprocessing.shape), GRAY, np.uint8))
     adapted = embedder.network.adapter_hash is not None
     session = BaseSession(head_record(head))
     if known is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -130,6 +131,19 @@ def test_half_precision_is_near(bundles, drawings, tmp_path):
     assert load_embedder(BackboneSpec(str(copy))).network.bundle.facts.half
     ours, theirs = features(copy, drawings), features(made.folder, drawings)
     assert np.abs(ours - theirs).max() < 0.02 * np.abs(theirs).max()
+
+
+def test_vectors_of_a_quantized_graph_do_not_depend_on_the_photos_beside_them(bundles, drawings, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    made = bundles["vit"]
+    copy = shutil.copytree(made.folder, tmp_path / "quantized")
+    plain = copy / "onnx" / "model.onnx"
+    quantization.quantize_dynamic(plain, plain.with_name("model_quantized.onnx"))
+    plain.unlink()
+    drawings = [drawings[0], drawings[1].point(lambda level: level // 8)]  # a bright and a dark one
+    ours, exact = features(copy, drawings), features(made.folder, drawings)
+    assert np.abs(ours - exact).max() < 0.1 * np.abs(exact).max()
+    assert np.array_equal(ours, np.concatenate([features(copy, [one]) for one in drawings]))
 
 
 def half_precision(source: Path, target: Path) -> None:
@@ -264,6 +278,11 @@ def other_size(model) -> None:
         model.graph.input[0].type.tensor_type.shape.dim[place].dim_value = 384
 
 
+def channels_last(model) -> None:
+    shape = model.graph.input[0].type.tensor_type.shape
+    shape.dim[1].dim_param, shape.dim[3].dim_value = "height", 3
+
+
 def bytes_as_images(model) -> None:
     model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
 
@@ -285,7 +304,8 @@ def renamed_output(name: str):
         (file_in_a_constant, "outside of its bundle", "published"),
         (text_input, "takes text", "vision_model.onnx"),
         (second_input, "it has 2: pixel_values, mask", "photos"),
-        (fixed_batch, "exactly 1 photos", "free batch size"),
+        (fixed_batch, "exactly 1 photo at a time", "free batch size"),
+        (channels_last, r"\(n, n, n, 3\), not photos", "photos"),
         (not_square, "224 x 112", "another network"),
         (other_size, "takes 384 px images; its preprocessing gives 224", "size 384"),
         (bytes_as_images, "not photos", "photos"),
@@ -298,6 +318,27 @@ def test_a_graph_that_cannot_be_used_is_refused_with_a_way_out(change, words, wa
     with pytest.raises(InputError, match=words) as caught:
         load_embedder(BackboneSpec(str(folder)))
     assert way_out in caught.value.hint
+
+
+def test_a_graph_that_gives_pictures_is_refused_when_it_runs(folder, drawings):
+    """Its output has the name of a vector, and its shape is not told."""
+    nodes = [onnx.helper.make_node("Relu", ["pixel_values"], ["pooler_output"])]
+
+    def pictures(model) -> None:
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        (given,) = model.graph.output
+        given.CopyFrom(model.graph.input[0])
+        given.name = "pooler_output"
+        del given.type.tensor_type.shape.dim[1:]
+        for _ in range(3):
+            given.type.tensor_type.shape.dim.add()
+
+    changed(folder, pictures)
+    (folder / "config.json").write_text('{"model_type": "swin"}')
+    with pytest.raises(InputError, match=r"no feature vector.*pooler_output of shape \(4, 3") as caught:
+        features(folder, drawings)
+    assert "DINOv2" in caught.value.hint
 
 
 def test_a_truncated_graph_is_refused(folder):
@@ -360,6 +401,26 @@ def test_what_is_missing_is_named(lacking, words, folder):
     with pytest.raises(StorageError, match=words) as caught:
         load_embedder(BackboneSpec(str(folder)))
     assert caught.value.hint
+
+
+def test_files_of_other_names_are_listed(folder):
+    (folder / "onnx" / "model.onnx").rename(folder / "onnx" / "model_int8.onnx")
+    with pytest.raises(StorageError, match=r"of a known name, but onnx/model_int8\.onnx") as caught:
+        load_embedder(BackboneSpec(str(folder)))
+    assert f"{folder}/onnx/model_int8.onnx" in caught.value.hint
+
+
+def test_a_config_outside_of_the_bundle_is_refused(folder, tmp_path):
+    (folder / "config.json").rename(tmp_path / "config.json")
+    (folder / "config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(InputError, match=r"'config\.json' is outside of its bundle"):
+        load_embedder(BackboneSpec(str(folder)))
+
+
+def test_a_pipe_is_no_bundle(tmp_path):
+    os.mkfifo(tmp_path / "net.onnx")
+    with pytest.raises(StorageError, match="no such file"):
+        load_embedder(BackboneSpec(str(tmp_path / "net.onnx")))
 
 
 def test_without_a_config_a_pooled_output_is_read_and_tokens_must_be_chosen(folder, bundles, drawings):

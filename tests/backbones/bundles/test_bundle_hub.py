@@ -71,7 +71,7 @@ def test_only_the_needed_files_are_fetched_and_the_commit_is_remembered(hub, cli
     pinned = f"{NAME}@{commit(hub)}/onnx/vision_model.onnx"
     assert load_embedder(BackboneSpec(NAME)).spec.name == pinned
     (choice,) = backbone_choices([NAME])
-    assert (choice.note, choice.needs_torch) == ("read: image_embeds", False)
+    assert (choice.note, choice.needs_torch, choice.license) == ("read: image_embeds", False, "apache-2.0")
     assert choice.download == len(hub.repositories["org/clip-vision"]["onnx/vision_model.onnx"])
 
 

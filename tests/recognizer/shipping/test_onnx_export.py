@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 import scipy
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 timm = pytest.importorskip("timm", reason="the extra 'torch' is not installed")
@@ -336,24 +336,41 @@ def test_graphs_of_older_versions_are_converted(tmp_path: Path) -> None:
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "ship.md"
 
 
-def test_the_program_on_the_page_answers_as_a_model_of_one_view(tmp_path: Path) -> None:
+SQUEEZED = Preprocessing(size=224, resize=224, squash=224, interpolation="bilinear", rounding="down")
+
+
+@pytest.mark.parametrize("prepared", [None, SQUEEZED], ids=["cropped", "squeezed"])
+def test_the_program_on_the_page_answers_as_a_model_of_one_view(
+    prepared: Preprocessing | None, tmp_path: Path
+) -> None:
     """What the documentation shows runs with ONNX Runtime and Pillow, on a photo of an odd size."""
     from fiveshot.data import draw_samples
 
-    samples = tmp_path / "samples"
+    samples, backbone = tmp_path / "samples", None
     draw_samples(samples, seed=0)
     photo = samples / "test" / "fish" / "1.jpg"
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 6  # of a camera on its side
     with Image.open(photo) as drawn:
-        drawn.resize((401, 300), Image.Resampling.BICUBIC).save(photo, quality=95)
-    with Recognizer.create(tmp_path / "things", views=1, device="cpu") as model:
+        drawn.resize((401, 300), Image.Resampling.BICUBIC).save(photo, quality=95, exif=turned)
+    if prepared is not None:
+        backbone = str(tmp_path / "net.onnx")
+        export_backbone(BackboneSpec(preprocessing=prepared, views=1), Path(backbone))
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    single, with_views = (text for text in blocks if "onnxruntime" in text)
+    assert len([line for line in single.splitlines() if line and "import" not in line]) <= 18
+    with Recognizer.create(tmp_path / "things", backbone=backbone, views=1, device="cpu") as model:
         model.learn_many(samples / "learn")
-        export_onnx(model, tmp_path / "things.onnx")
         (wanted,) = model.predict([photo])
-    program = next(text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S))
-    assert len([line for line in program.splitlines() if line and "import" not in line]) <= 18
-    said = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+        export_onnx(model, tmp_path / "things.onnx")
+        name, probability = printed(single, tmp_path).split()
+        export_onnx(model, tmp_path / "things.onnx", all_views=True)
+        assert printed(with_views, tmp_path).strip() == (wanted.label or "unknown")
     best = wanted.candidates[0]
-    name, probability = said.stdout.split()
     assert (name, float(probability)) == (best.label, pytest.approx(best.probability, abs=2e-3))
+
+
+def printed(program: str, folder: Path) -> str:
+    """Return what a program of the documentation prints."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout

@@ -306,31 +306,34 @@ def test_a_single_class_has_no_percentage(browser: Any, tiny_file: Path, tmp_pat
 
 
 @needs_browser
-def test_a_bundle_answers_the_same_in_the_browser(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["dinov2", "vit"], ids=["cropped", "squeezed"])
+def test_a_bundle_answers_the_same_in_the_browser(name: str, browser: Any, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
     from bundles import make_bundles
 
-    bundle = make_bundles(tmp_path / "bundles", "dinov2")["dinov2"].folder
+    bundle = make_bundles(tmp_path / "bundles", name)[name].folder
     photos = {f"{width}.png": encoded(drawing(1, width, (width, 300)), "PNG") for width in (347, 389, 420)}
     with Recognizer.create(tmp_path / "model", backbone=str(bundle)) as model:
         learn_stripes(model, tmp_path)
         export_web(model, tmp_path / "site")
         wanted = predicted(model, photos, tmp_path)
     said = json.loads((tmp_path / "site" / "model.json").read_text())["input"]
+    assert said["squash_both_sides_to"] == (224 if name == "vit" else None)
     with hosted(tmp_path / "site") as url:
         watched = Watched(browser)
         watched.page.goto(url)
         watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
-        for name, found in ask(watched.page, photos).items():
-            agrees(found, wanted[name])
+        for photo, found in ask(watched.page, photos).items():
+            agrees(found, wanted[photo])
         placed = """async ([view, rounding]) => {
             const { place } = await import("./pixels.js");
             return [347, 389, 420].map((width) => place(view, 224, width, 300, rounding).left);
         }"""
         lefts = watched.page.evaluate(placed, [said["views"][0], said["rounding"]])
         watched.close()
-    # transformers scales the short side to 256 and begins at the pixel below the exact corner
-    assert lefts == [(256 * width // 300 - 224) // 2 for width in (347, 389, 420)]
+    # transformers scales the short side to this length and begins at the pixel below the exact corner
+    short = 256 if name == "dinov2" else 224
+    assert lefts == [(short * width // 300 - 224) // 2 for width in (347, 389, 420)]
 
 
 @needs_browser

@@ -134,12 +134,15 @@ class BundleNetwork:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         facts, reading = self.bundle.facts, self.bundle.reading
         given = self._preprocessing.normalize(images).astype(np.float16 if facts.half else np.float32, copy=False)
+        step = 1 if facts.mixes else IMAGES_AT_ONCE
         try:
             parts = [
-                self._session.run([reading.output], {facts.image: given[start : start + IMAGES_AT_ONCE]})[0]
-                for start in range(0, len(given), IMAGES_AT_ONCE)
+                self._session.run([reading.output], {facts.image: given[start : start + step]})[0]
+                for start in range(0, len(given), step)
             ]
             found = reading.vectors(np.concatenate(parts))
+        except InputError:
+            raise
         except Exception as error:  # the runtime's errors have no common base
             what = f"cannot give {images.shape[-1]} px images to"
             way_out = "choose another file or a preprocessing of another size"
@@ -260,7 +263,7 @@ def load_bundle(spec: BackboneSpec) -> Bundle:
         config.get("_name_or_path") or config.get("model_type") or path.stem
     )
     name = files.name or _file_name(called)
-    said = facts.properties.get(LICENSE, "") or str(config.get("license", ""))
+    said = facts.properties.get(LICENSE, "") or files.license or str(config.get("license", ""))
     return Bundle(name, files.place, path, beside, facts, own, reading, digest, one_line(said, 100))
 
 
@@ -296,7 +299,8 @@ def _from_files(files: BundleFiles, config: Mapping[str, Any]) -> Preprocessing:
             inner = found.get("image_processor")
             given = inner if name != PROCESSORS[0] and isinstance(inner, Mapping) else found
             return read_processor(given, str(config.get("model_type", "")))
-    raise StorageError(f"{files.shown} has no {PROCESSORS[0]}", hint=WAY_OUT, code="bad_bundle")
+    hint = f"copy that of its repository beside it, or {WAY_OUT}"
+    raise StorageError(f"{files.shown} has no {PROCESSORS[0]}", hint=hint, code="bad_bundle")
 
 
 def _read_all(graph: Path, beside: Mapping[str, Path]) -> tuple[bytes, dict[str, bytes]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import InputError, StorageError, one_line, some_of
 from fiveshot.hub import HUB
 from fiveshot.storage import FilePath
 
@@ -41,6 +41,10 @@ class BundleFiles(Protocol):
     def shown(self) -> str:
         """How errors call it."""
 
+    @property
+    def license(self) -> str:
+        """The license that its repository names, if that was asked."""
+
     def graph(self) -> Path:
         """Return the file of the graph."""
 
@@ -66,11 +70,14 @@ def bundle_files(name: str, weights: FilePath | None) -> BundleFiles:
 class LocalFiles:
     """A folder, or a graph in one; ``name`` is that of the repository whose copy it is, if any."""
 
+    license = ""
+
     def __init__(self, path: Path, name: str = "") -> None:
-        if not path.exists():
+        if not (path.is_file() or path.is_dir()):
             raise StorageError(
                 f"no such file or folder: {path}",
-                hint="give the place of the ONNX bundle, or for a model weights=PLACE (--weights PLACE)",
+                hint="give the place of the ONNX bundle, or hf://OWNER/NAME for one on the hub; for a model "
+                "weights=PLACE (--weights PLACE)",
                 code="no_bundle",
             )
         self.name, self.place, self.shown = name, str(path.absolute()), str(path)
@@ -81,7 +88,12 @@ class LocalFiles:
         """Return the file of the graph: the one that was named, or the best one in the folder."""
         if self._file is not None:
             return _checked_size(self._file)
-        there = {name for name in GRAPHS if (self._root / name).is_file()}
+        there = [
+            path.relative_to(self._root).as_posix()
+            for folder in (self._root / "onnx", self._root)
+            for path in sorted(folder.glob("*.onnx"))
+            if path.is_file()
+        ]
         return _checked_size(inside(self._root, chosen_graph(there, self.shown)))
 
     def beside(self, graph: Path, name: str) -> Path:
@@ -91,7 +103,7 @@ class LocalFiles:
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Return the content of a JSON file in the folder."""
-        return parsed_json(self._root / name) if (self._root / name).is_file() else None
+        return parsed_json(inside(self._root, name)) if (self._root / name).is_file() else None
 
 
 def chosen_graph(names: Iterable[str], shown: str) -> str:
@@ -103,11 +115,15 @@ def chosen_graph(names: Iterable[str], shown: str) -> str:
     there = set(names)
     found = next((name for name in GRAPHS if name in there), None)
     if found is None:
-        raise StorageError(
-            f"{shown} has no ONNX file of a known name, such as onnx/model.onnx",
-            hint="name the file itself, or with fiveshot[torch] write one: fiveshot backbone export NAME FILE",
-            code="no_bundle",
-        )
+        others = [name for name in sorted(there) if name.endswith(".onnx")]
+        export = "with fiveshot[torch] write one: fiveshot backbone export NAME FILE"
+        if others:
+            raise StorageError(
+                f"{shown} has no ONNX file of a known name, but {one_line(some_of(others))}",
+                hint=f"name the file itself, such as {shown.rstrip('/')}/{others[0]}, or {export}",
+                code="no_bundle",
+            )
+        raise StorageError(f"{shown} has no ONNX file", hint=f"choose another, or {export}", code="no_bundle")
     return found
 
 

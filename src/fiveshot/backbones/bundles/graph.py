@@ -12,12 +12,13 @@ from typing import Any
 
 from fiveshot.backbones.bundles.files import check_bytes
 from fiveshot.backbones.bundles.reading import Output, Reading
-from fiveshot.errors import InputError, some_of
+from fiveshot.errors import InputError, counted, some_of
 from fiveshot.extras import import_extra
 
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")  # of operators that ONNX Runtime itself brings
 EXPORT = "write one from a timm name: fiveshot backbone export NAME FILE"
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_BY_RANGE = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul")  # they quantize by the range of what they get
 _MOST_LISTED = 5
 
 
@@ -41,6 +42,9 @@ class Graph:
         Files with weights, relative to the graph's folder.
     parameters : int
         Number of weights.
+    mixes : bool
+        Whether a photo's vector depends on the other photos of a pass: where numbers are quantized by the range
+        that they have in that pass.
     """
 
     image: str
@@ -50,6 +54,7 @@ class Graph:
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     beside: tuple[str, ...] = ()
     parameters: int = 0
+    mixes: bool = False
 
 
 def read_graph(content: bytes, where: str) -> Graph:
@@ -81,6 +86,7 @@ def read_graph(content: bytes, where: str) -> Graph:
         {entry.key: entry.value for entry in model.metadata_props},
         tuple(dict.fromkeys(_location(tensor, where) for tensor in tensors if _is_external(tensor))),
         sum(math.prod(tensor.dims) for tensor in graph.initializer),
+        any(node.op_type in _BY_RANGE for node in _nodes(model)),
     )
 
 
@@ -207,7 +213,8 @@ def _image(inputs: list[Any], where: str) -> tuple[str, bool, int | None]:
         )
     (taken,), types = inputs, import_extra("onnx", extra="onnx").TensorProto
     shape, kind = _shape(taken), taken.type.tensor_type.elem_type
-    is_image = len(shape) == 4 and shape[1] in (3, None) and kind in (types.FLOAT, types.FLOAT16)
+    last = len(shape) == 4 and shape[1] != 3 and shape[3] == 3  # channels come last
+    is_image = len(shape) == 4 and shape[1] in (3, None) and not last and kind in (types.FLOAT, types.FLOAT16)
     if not is_image:
         sides = ", ".join("n" if side is None else str(side) for side in shape)
         raise InputError(
@@ -217,7 +224,7 @@ def _image(inputs: list[Any], where: str) -> tuple[str, bool, int | None]:
         )
     if shape[0] is not None:
         raise InputError(
-            f"{where} takes exactly {shape[0]} photos at a time",
+            f"{where} takes exactly {counted(shape[0], 'photo')} at a time",
             hint=f"get one exported with a free batch size, or {EXPORT}",
             code="bad_bundle",
         )

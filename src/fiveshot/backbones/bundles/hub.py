@@ -12,6 +12,7 @@ from fiveshot.extras import import_extra
 from fiveshot.hub import HUB, LIBRARY, hub_errors, repository_name
 
 MAIN = "main"  # the branch that a name without a revision means
+LICENSE = "license:"  # how a tag begins that names it
 HUB_SECONDS = 10.0  # to wait for an answer of the hub
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _REVISION = re.compile(r"[\w.-]{1,100}", re.ASCII)
@@ -24,7 +25,7 @@ class HubFiles:
 
     def __init__(self, name: str) -> None:
         """Find the commit; a name with a commit needs no connection for it."""
-        self.shown = name
+        self.shown, self.license = name, ""
         self._repository, revision, self._file = parse_hub_name(name)
         self._hub = import_extra("huggingface_hub", extra="hub")
         self._sizes: dict[str, int] | None = None  # of all files, in bytes
@@ -106,6 +107,8 @@ class HubFiles:
         if not _COMMIT.fullmatch(str(info.sha)):
             raise StorageError(f"{self.shown}: the hub names no commit", hint="try again later", code="hub_failed")
         self._sizes = {one.rfilename: one.size or 0 for one in info.siblings or ()}
+        named = (tag.removeprefix(LICENSE) for tag in info.tags or () if str(tag).startswith(LICENSE))
+        self.license = next(named, "")
         return str(info.sha)
 
     def _cached(self) -> list[Any]:

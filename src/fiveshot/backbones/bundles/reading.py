@@ -58,7 +58,9 @@ class Reading:
         """Return the vectors (n, width) from the values of the output."""
         found: NDArray[np.float32] = values.astype(np.float32, copy=False)
         if self.part == "whole":
-            return found.reshape(len(found), -1)
+            if found.ndim < 2 or any(side != 1 for side in found.shape[2:]):
+                raise _no_vector(f"{self.output} of shape {found.shape}")
+            return found.reshape(found.shape[:2])
         if self.part == "map":
             pooled: NDArray[np.float32] = found.mean(axis=(2, 3))
             return pooled
@@ -212,8 +214,12 @@ def _nothing_to_read(shapes: Mapping[str, tuple[int | None, ...]], kind: str) ->
             hint="choose its first token with tokens='cls' (--tokens cls)",
             code="bad_bundle",
         )
+    return _no_vector(_listed(shapes))
+
+
+def _no_vector(given: str) -> InputError:
     return InputError(
-        f"this graph gives no feature vector for a photo; its outputs are {_listed(shapes)}",
+        f"this graph gives no feature vector for a photo; it gives {given}",
         hint="choose a network for feature extraction, such as one of DINOv2, CLIP or SigLIP",
         code="bad_bundle",
     )
