@@ -97,7 +97,7 @@ def test_it_is_said_while_nothing_can_be_unknown(open_page: Callable[..., Watche
     until(page, "document.getElementById('summary').textContent === '2 classes'")
     shown(page, "red")
     said = re.compile(
-        r"^Here nothing can be called unknown yet: 19 photos .* needed, not 6\. Until then other things"
+        r"^Here nothing can be called unknown yet: 19 photos .* needed; the model has 6\. Until then other things"
     )
     page.locator("#try-never", has_text=said).wait_for()
     service.learn("blue", 8)
