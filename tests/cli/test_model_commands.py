@@ -98,7 +98,7 @@ def test_a_model_from_nothing_to_a_prediction(run: Run, answer: Any, model: Path
     status, printed, said = run("learn", "fresh", "owl", "photos/owl")
     assert (status, printed.splitlines()[0]) == (0, "owl: 7 photos")
     assert (
-        "note: nothing can be called unknown yet: 19 photos of classes with two or more are needed, not 7; until"
+        "note: nothing can be called unknown yet: 19 photos in classes of two or more are needed; the model has 7;"
         in said
     )
     status, printed, _ = run("learn", "fresh", "wren", "photos/wren/[0-4].png")

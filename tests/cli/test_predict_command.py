@@ -76,7 +76,7 @@ def test_a_single_class_is_told_without_a_percentage(here: Path, run: Run, ask: 
     assert run("learn", "alone", "red", "photos/red")[0] == 0
     status, printed, said = run("predict", "alone", "both.png")
     assert (status, printed) == (0, "both.png: red\n")
-    assert "to reject look-alikes, 19 photos of classes with two or more are needed, not 3" in said
+    assert "to reject look-alikes, 19 photos in classes of two or more are needed; the model has 3" in said
     assert "until then look-alikes get" in said
     _, result = ask("predict", "alone", "both.png")
     (one,) = result["predictions"]

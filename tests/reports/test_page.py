@@ -16,6 +16,7 @@ from toys import base_session_only
 from fiveshot import Recognizer
 from fiveshot.benchmark import Job, RunRecord, get_protocol, run_job
 from fiveshot.errors import StorageError
+from fiveshot.features import UNRECORDED
 from fiveshot.recognizer import export_onnx
 from fiveshot.reports import write_report
 from fiveshot.reports.page import report_page
@@ -149,6 +150,14 @@ def test_names_cannot_break_the_page(bird_records: list[RunRecord], tmp_path: Pa
     assert not page.all("img")
     assert not any(key.startswith("on") for _, attributes in page.elements for key in attributes)
     assert "\\udcff" in written
+
+
+def test_a_backbone_that_is_not_recorded_has_no_name(bird_records: list[RunRecord]) -> None:
+    assert "Features of " in report_page(bird_records)
+    records = [replace(one, provenance={**one.provenance, "backbone": UNRECORDED}) for one in bird_records]
+    page = report_page(records)
+    assert "Features of " not in page
+    assert "The backbone of these features is not recorded." in page
 
 
 def test_several_protocols_are_listed_and_told_apart(bird_records, paper_records) -> None:

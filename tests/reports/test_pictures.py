@@ -110,6 +110,14 @@ def test_pages_fit_the_screen_and_load_nothing(
     assert chromium.complaints == []
 
 
+def test_the_path_of_a_photo_is_not_cut_off(tmp_path: Path, chromium: Any) -> None:
+    wrong = WrongPhoto("long_folder_" * 6 + "/" + "long_name_" * 6 + ".jpg", "owl", "wren", "wren")
+    measured = Evaluation(1, 0, 0.0, 0.0, 0.0, None, None, 0.0, (), (), (wrong,))
+    chromium.open(write_mistakes(tmp_path / "mistakes.html", measured, [], lambda id: None), width=390)
+    over = "[...document.querySelectorAll('.finding .grow')].map(one => one.scrollWidth - one.clientWidth)"
+    assert chromium.evaluate(over) == [0]
+
+
 def test_a_button_copies_a_command_or_selects_it(review_page: Path, chromium: Any) -> None:
     chromium.open(review_page)
     pressed = """

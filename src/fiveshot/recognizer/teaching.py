@@ -26,7 +26,7 @@ def review(model: Recognizer, *, kept: bool = False) -> Review:
     model : Recognizer
         The model.
     kept : bool
-        Whether to suggest again what a user decided to keep.
+        Whether to include photos that a user decided to keep. No suggestion about them is firm.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def review(model: Recognizer, *, kept: bool = False) -> Review:
     ...     round(first.accuracy, 2), review(birds).accuracy
     (0.94, 1.0)
     """
-    return review_model(model.refresh(), frozenset() if kept else model.reader.kept())
+    return review_model(model.refresh(), model.reader.kept(), show_kept=kept)
 
 
 def apply_review(model: Recognizer, suggestions: Iterable[Suggestion]) -> PhotoChange:

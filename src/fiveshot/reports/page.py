@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fiveshot import __version__
 from fiveshot.benchmark import RunRecord, find_runs
 from fiveshot.errors import counted
+from fiveshot.features import UNRECORDED
 from fiveshot.loggers import flat
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
@@ -147,11 +148,12 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
     drawn = representatives(experiment.variants)
     matrices = [(variant, confusion_matrix(variant.records)) for variant in drawn]
     results = experiment_table(experiment)
+    backbone = experiment.provenance.get("backbone", UNRECORDED)
     return {
         "title": title,
         "number": number,
         "setting": described(experiment.protocol),
-        "backbone": experiment.provenance.get("backbone", "a backbone that is not recorded"),
+        "backbone": None if backbone == UNRECORDED else backbone,  # a note below the table says so
         "official_lists": experiment.session_lists is not None,
         "best": (best.label, percent(best.summary.a_last)),
         "results": results,

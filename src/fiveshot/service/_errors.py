@@ -24,7 +24,7 @@ from fiveshot.recognizer import LostModelError
 
 RETRY = {"Retry-After": "1"}
 SEE_DOCUMENT = "see GET /v1/openapi.json"
-PHOTO_HINT = "send photos that open in a viewer: JPEG, PNG, WebP, HEIC and the like"
+PHOTO_HINT = "send photos that open in a viewer"
 DRAIN_SECONDS = 5.0  # time to read and discard a body
 DRAIN_BYTES = 256 * 1024 * 1024
 MOST_DETAILS = 10

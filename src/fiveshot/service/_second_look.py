@@ -64,8 +64,8 @@ class Reviews:
             if self._known is None or self._known[0] != key:
                 if not len(snapshot.memory.labels):
                     raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
-                decided = frozenset() if kept else await self._engine.read(ModelReader.kept)
-                self._known = key, await asyncio.to_thread(review_model, snapshot, decided)
+                decided = await self._engine.read(ModelReader.kept)
+                self._known = key, await asyncio.to_thread(review_model, snapshot, decided, show_kept=kept)
             return self._known[1]
 
     async def apply(self, finding: str, ids: Sequence[str] | None, state: int | None) -> PhotosMade:

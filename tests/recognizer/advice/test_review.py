@@ -80,9 +80,9 @@ def test_what_is_kept_is_not_suggested_again_until_that_is_undone(birds: Recogni
     keep_photos(birds, ["p24"], "mixed-up")
     found = review(birds)
     assert (found.of(["mixed-up"]), found.kept) == ((), 1)
-    assert review(birds, kept=True).of(["mixed-up"])
+    assert [(one.photo, one.firm) for one in review(birds, kept=True).of(["mixed-up"])] == [("p24", False)]
     assert birds.undo().action == "keep"
-    assert review(birds).of(["mixed-up"])
+    assert [(one.photo, one.firm) for one in review(birds).of(["mixed-up"])] == [("p24", True)]
     with pytest.raises(InputError) as missing:
         keep_photos(birds, ["p99"], "mixed-up")
     assert missing.value.code == "no_photo"

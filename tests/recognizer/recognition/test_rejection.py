@@ -144,7 +144,7 @@ def test_too_few_learned_photos_reject_nothing() -> None:
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
     found = shots(make_scorer("ncm").adopt(memory), memory, photos)
     assert found.thresholds == ()
-    missing = "19 photos of classes with two or more are needed, not 18"
+    missing = "19 photos in classes of two or more are needed; the model has 18"
     assert found.note == f"nothing can be called unknown yet: {missing}"
 
 

@@ -69,6 +69,16 @@ def test_a_photo_that_cannot_be_used_is_left_out(open_page: Callable[..., Watche
     page.set_input_files(
         "#pick-teach", [*files("red"), {"name": "b.jpg", "mimeType": "image/jpeg", "buffer": b""}]
     )
+    page.locator("#chosen .no-picture").wait_for()
+    name = page.evaluate(
+        """() => {
+            const words = document.createRange();
+            words.selectNodeContents(document.querySelector("#chosen .no-picture"));
+            return words.getBoundingClientRect().top;
+        }"""
+    )
+    leave = page.locator("#chosen li", has=page.locator(".no-picture")).locator(".remove").bounding_box()
+    assert name >= leave["y"] + leave["height"]  # the button does not cover the name
     page.click("#learn")
     page.get_by_role("button", name="Leave it out and learn the rest").click()
     page.locator("#teach-result", has_text="Learned red from 3 photos.").wait_for()

@@ -97,7 +97,7 @@ def test_it_is_said_while_nothing_can_be_unknown(open_page: Callable[..., Watche
     until(page, "document.getElementById('summary').textContent === '2 classes'")
     shown(page, "red")
     said = re.compile(
-        r"^Here nothing can be called unknown yet: 19 photos .* needed, not 6\. Until then other things"
+        r"^Here nothing can be called unknown yet: 19 photos .* needed; the model has 6\. Until then other things"
     )
     page.locator("#try-never", has_text=said).wait_for()
     service.learn("blue", 8)
@@ -337,3 +337,18 @@ def test_the_name_under_the_pointer_can_be_read(trying: Any) -> None:
     first.hover()
     assert first.evaluate(ground) == before
     assert first.evaluate("one => getComputedStyle(one).color") != before
+
+
+def test_a_long_name_fits_on_a_phone(open_page: Callable[..., Watched], service: Live) -> None:
+    name = "red_" + "winged_" * 12 + "blackbird"
+    for label in (name, "green"):
+        service.learn(label, 4)
+    page = open_page(service.url + "#try", viewport={"width": 390, "height": 844}).page
+    photos = [*files(name, 2, 20), *files("green", 1, 20), *files("strange", 2)]
+    page.set_input_files("#pick-try", photos)
+    answers(page, len(photos))
+    heights = page.eval_on_selector_all("#try-kinds .chip", "all => all.map(one => one.offsetHeight)")
+    assert set(heights) == {44}  # one line each
+    script = "all => all.map(one => one.scrollWidth - one.clientWidth)"
+    over = page.eval_on_selector_all("#answers .answer", script)
+    assert over == [0] * len(photos)

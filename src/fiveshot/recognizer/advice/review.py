@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -138,13 +138,15 @@ def review_photos(
     state: int,
     known: Mapping[str, ClassSummary] | None = None,
     kept: frozenset[str] = frozenset(),
+    show_kept: bool = False,
     files: Mapping[str, str | None] | None = None,
     seed: int,
 ) -> Review:
     """Review all learned photos.
 
     ``known`` has the statistics of base classes without these photos; ``kept`` are photos that a user decided to
-    keep; ``files`` are names of files by id. The head is not changed.
+    keep: they are left out or, with ``show_kept``, never firm; ``files`` are names of files by id. The head is not
+    changed.
     """
     leaving = HeldOutHeads(head, memory, photos, known)
     several = len(leaving.labels) > 1
@@ -159,7 +161,10 @@ def review_photos(
     found += _harmful(look) if several else ()
     found += _outliers(look)
     found.sort(key=lambda one: (FINDINGS.index(one.kind), not one.firm, -one.strength))
+    decided = {one.photo for one in found} & kept
     wanted = [one for one in found if one.photo not in kept]
+    if show_kept:
+        wanted = [replace(one, firm=False) if one.photo in kept else one for one in found]
     counts = dict(zip(names, memory.statistics.counts.tolist(), strict=True))
     classes = sorted(_classes(look, counts, curve), key=lambda one: (-one.gain, one.name))
     return Review(
@@ -170,11 +175,11 @@ def review_photos(
         classes=tuple(classes),
         pairs=tuple(pairs[:MOST_PAIRS]),
         suggestions=tuple(wanted),
-        kept=len({one.photo for one in found} & kept),
+        kept=0 if show_kept else len(decided),
     )
 
 
-def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset()) -> Review:
+def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset(), *, show_kept: bool = False) -> Review:
     """Review all learned photos of a model; ``kept`` has the numbers of photos that a user decided to keep."""
     snapshot.require_classes()
     contents = snapshot.contents
@@ -195,6 +200,7 @@ def review_model(snapshot: Snapshot, kept: frozenset[int] = frozenset()) -> Revi
             state=snapshot.state,
             known={one.name: contents.base_file[one.name] for one in contents.classes.values() if one.base},
             kept=frozenset(map(photo_id, kept)),
+            show_kept=show_kept,
             files={
                 photo_id(number): name
                 for one in contents.classes.values()

@@ -284,8 +284,14 @@ def fits_background(contents: Contents, rate: float) -> bool:
 
 def background_note(rate: float, held: int) -> str:
     """Say what a model rejects as long as it has too few photos for thresholds of its own."""
-    needed = f"{photos_needed(rate)} photos of classes with two or more are needed, not {held}"
-    return f"so far only photos of completely different things are called unknown: to reject look-alikes, {needed}"
+    missing = _missing(rate, held)
+    return (
+        f"so far only photos of completely different things are called unknown: to reject look-alikes, {missing}"
+    )
+
+
+def _missing(rate: float, held: int) -> str:
+    return f"{photos_needed(rate)} photos in classes of two or more are needed; the model has {held}"
 
 
 def beside_background(rejection: Rejection, contents: Contents) -> Rejection:
@@ -310,7 +316,7 @@ def shots_note(rate: float, held: int, negatives: int = 0) -> str:
     if _counts(held, negatives):
         often = f"about one known photo in {held + 1} may be rejected until there are {needed}"
         return f"set on {held} learned photos, left out in turn{_beside(held, negatives)}; {often}"
-    return f"nothing can be called unknown yet: {needed} photos of classes with two or more are needed, not {held}"
+    return f"nothing can be called unknown yet: {_missing(rate, held)}"
 
 
 def _counts(held: int, negatives: int) -> bool:

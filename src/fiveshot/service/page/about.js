@@ -1,7 +1,7 @@
 // One class: remove and move its photos, rename it, forget it.
 
 import * as api from "./api.js";
-import { $, button, inSlices, make, percent, plural } from "./elements.js";
+import { $, button, fileName, inSlices, make, percent, plural } from "./elements.js";
 import { change, complain, forGood, quiet } from "./notices.js";
 import { model, whenChanged } from "./model.js";
 import { NONE, chooseName } from "./naming.js";
@@ -76,7 +76,7 @@ function scoreText({ score, taken_for: other }) {
 // A photo in a list: it can be enlarged and selected.
 function tile(photo, open) {
   const score = photo.score === null || photo.score === undefined ? "" : percent(photo.score);
-  const notes = [photo.name, score].filter(Boolean).map((text) => make("p", "small muted", text));
+  const notes = [photo.name && fileName(photo.name), score].filter(Boolean).map((text) => make("p", "small muted", text));
   const item = make("li", photo.taken_for ? "doubtful" : "", openerOfPhoto(photo.id, photo.label, open), picker(photo.id), make("p", "small", photo.id), ...notes);
   item.dataset.key = photo.id;
   item.title = scoreText(photo);

@@ -1,7 +1,7 @@
 // Review: photos to look at again, classes that are confused, and whether there are enough photos.
 
 import * as api from "./api.js";
-import { $, button, grouped, inSlices, make, percent, plural, sentence } from "./elements.js";
+import { $, button, fileName, grouped, inSlices, make, percent, plural, sentence } from "./elements.js";
 import { change, complain } from "./notices.js";
 import { isKnown, model, whenChanged } from "./model.js";
 import { chooseName } from "./naming.js";
@@ -83,7 +83,7 @@ function sideBySide(first, second) {
   const both = [first, second].filter(([id]) => id);
   const pictures = both.map(shown);
   return make("div", "beside", ...both.map(([id, label, name], place) =>
-    make("figure", "", openerOfPhoto(id, label, () => enlarge(pictures, place)), make("figcaption", "small", label, make("span", "muted", ` ${id}`, name && ` ${name}`)))));
+    make("figure", "", openerOfPhoto(id, label, () => enlarge(pictures, place)), make("figcaption", "small", label, make("span", "muted", ` ${id}`, ...(name ? [" ", fileName(name)] : []))))));
 }
 
 const actionText = (one) => (one.action === "move" ? `Move to ${one.to}` : "Remove");
@@ -94,8 +94,7 @@ function finding(key, one) {
     button(actionText(one), "", () => apply([one])),
     button("Keep", "", () => keep([one])),
     one.action === "move" ? button("Remove", "quiet danger", () => remove([one])) : button("Move to …", "quiet", () => move([one])));
-  const said = one.firm ? sentence(one.reason) : `Look at this: ${one.reason}.`;
-  const item = make("li", "finding", picker(`${one.photo} of ${one.label}`), sideBySide([one.photo, one.label, one.name], [one.beside, other, one.beside_name]), make("div", "grow", make("p", "", said), ways));
+  const item = make("li", "finding", picker(`${one.photo} of ${one.label}`), sideBySide([one.photo, one.label, one.name], [one.beside, other, one.beside_name]), make("div", "grow", make("p", "", one.firm ? make("strong", "", "Firm: ") : "Look at this: ", `${one.reason}.`), ways));
   item.dataset.key = key;
   return item;
 }

@@ -74,7 +74,7 @@ function afterFocus() {
 }
 
 function section({ id, label, ids }, whole) {
-  const title = make("h3", "", label ?? "Unknown", make("span", "share", ` ${plural(ids.length, "photo")}`));
+  const title = make("h3", "", label ?? "Unknown", " ", make("span", "share", `${plural(ids.length, "photo")}`));
   const list = make("ul", "tiles");
   const made = make("section", "group", make("div", "bar", title, make("div", "actions", ...ways(ids, label ?? "unknown photos"))), list);
   made.dataset.group = id;

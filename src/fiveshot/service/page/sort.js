@@ -1,7 +1,7 @@
 // Sort: hundreds of photos without labels. Known ones by class, the others in groups to name.
 
 import * as api from "./api.js";
-import { $, button, grouped, inSlices, make, percent, plural } from "./elements.js";
+import { $, button, fileName, grouped, inSlices, make, percent, plural } from "./elements.js";
 import { change, complain, tellGone } from "./notices.js";
 import { chooseName } from "./naming.js";
 import { enlarge, ofAddress, ofFile, opener, openerOfFile, showFile } from "./pictures.js";
@@ -134,7 +134,7 @@ function knownSection({ label, ones, numbers }) {
   const chances = ones.map((one) => one.probability).filter((one) => one !== null); // the only class of a model has none
   const sure = chances.length ? `, ${percent(chances.reduce((sum, one) => sum + one, 0) / ones.length)} sure on average` : "";
   const unsure = ones.filter((one) => one.between.length).length;
-  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}${sure}${unsure ? `, ${unsure} unsure` : ""}`));
+  const title = make("h3", "", label, " ", make("span", "share", `${plural(ones.length, "photo")}${sure}${unsure ? `, ${unsure} unsure` : ""}`));
   const add = button(`Add to ${label}`, "", () => learn(numbers, label));
   return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, one])));
 }
@@ -166,7 +166,7 @@ function tile(number, known) {
   item.classList.toggle("doubtful", unsure);
   item.title = unsure ? `${name}: unsure: ${known.between.join(" or ")}` : name;
   const share = known ? known.probability : null; // the only class of a model has none
-  item.lastChild.textContent = share === null ? photo?.name || "" : `${percent(share)}${unsure ? ", unsure" : ""}`;
+  item.lastChild.replaceChildren(share === null ? fileName(photo?.name || "") : `${percent(share)}${unsure ? ", unsure" : ""}`);
   return item;
 }
 

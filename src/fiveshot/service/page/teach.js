@@ -183,7 +183,7 @@ function tellLearned(reports, failed) {
     const bad = unusable(one, error);
     if (bad.length && bad.length < one.photos.length) {
       const them = bad.length === 1 ? "it" : `these ${bad.length}`;
-      box.append(" ", button(`Leave ${them} out and learn the rest`, "", () => learnWithout(one, bad)));
+      box.append(button(`Leave ${them} out and learn the rest`, "", () => learnWithout(one, bad)));
     }
     said.push(box);
   }

@@ -1,7 +1,7 @@
 // Try: what photos show, as rows that can be filtered, downloaded as CSV, and corrected.
 
 import * as api from "./api.js";
-import { $, button, inSlices, make, percent, plural } from "./elements.js";
+import { $, button, fileName, inSlices, make, percent, plural, sentence } from "./elements.js";
 import { partNote, partWays } from "./frame.js";
 import { complain, tellGone } from "./notices.js";
 import { isKnown, model, readOnly, whenChanged } from "./model.js";
@@ -74,12 +74,15 @@ function fill(one) {
   const { name } = one.photo;
   const open = openerOfFile(one.photo, () => enlargeOne(one));
   const pick = picker(name, selection.chosen.has(one.key));
-  const lines = one.error ? [make("p", "error", one.error.message)] : answerLines(one.found);
+  const lines = one.error ? [make("p", "error", withoutName(one.error.message, name))] : answerLines(one.found);
   const focused = one.item.contains(document.activeElement);
-  const parts = [pick, open, make("div", "grow", make("p", "file muted small", name), one.photo.box && make("p", "part muted small", partNote(one.photo)), ...lines)];
+  const parts = [pick, open, make("div", "grow", make("p", "file muted small", fileName(name)), one.photo.box && make("p", "part muted small", partNote(one.photo)), ...lines)];
   one.item.replaceChildren(...parts, ...(one.error ? [] : [verdictLine(one)]));
   if (focused) open.focus();
 }
+
+// The name stands above the message.
+const withoutName = (said, name) => (said.startsWith(`${name}: `) ? sentence(said.slice(name.length + 2)) : said);
 
 function answerLines(found) {
   const likely = found.candidates.filter((one) => one.probability === null || one.probability >= LEAST).slice(0, MOST_LINES);

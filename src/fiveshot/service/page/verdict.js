@@ -1,7 +1,7 @@
 // The user's verdict on answers (right, "no, it is ...", none of these), and the reason for an answer.
 
 import * as api from "./api.js";
-import { $, button, make, percent, plural } from "./elements.js";
+import { $, button, fileName, make, percent, plural } from "./elements.js";
 import { change, complain } from "./notices.js";
 import { readOnly } from "./model.js";
 import { chooseName, likelyNames } from "./naming.js";
@@ -93,7 +93,7 @@ async function why([one]) {
     strip.replaceChildren(make("p", "small", near.length ? "The learned photos most like it:" : "No learned photo is kept to compare it with."),
       make("div", "beside", ...near.map((photo, place) => make("figure", "",
         openerOfPhoto(photo.id, photo.label, () => enlarge(pictures, place)),
-        make("figcaption", "small", photo.label, make("span", "muted", ` ${likeText(photo)}`))))));
+        make("figcaption", "small", photo.label, make("span", "muted", " ", fileName(likeText(photo))))))));
   } catch (error) {
     strip.remove();
     complain(error, $("try-messages"));
