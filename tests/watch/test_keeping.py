@@ -111,24 +111,37 @@ def test_old_ones_are_erased_though_no_photo_comes(
         until(lambda: sightings(other).sightings == ())
 
 
+class WrongClock:
+    """A clock that is behind by some seconds."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, wrong_by: float) -> None:
+        self.wrong_by = wrong_by
+
+    def time(self) -> float:
+        return time.time() - self.wrong_by
+
+
 def test_a_clock_that_jumps_ahead_erases_nothing(
     model: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that starts in 1970 gets the right time later; a sighting of that day is a minute old then."""
     monkeypatch.setattr(keeping, "CHECKED", 0.0)
-    right, wrong_by = time.time, [time.time() - 1000.0]
-    monkeypatch.setattr(time, "time", lambda: right() - wrong_by[0])
+    clock = WrongClock(time.time() - 1000.0)
+    monkeypatch.setattr(keeping, "time", clock)
+    monkeypatch.setattr("fiveshot.recognizer.unlabeled.sightings.time", clock)
     with Recognizer.open(model) as opened:
         how = Watching(keep="all", limits=SightingLimits(days=0.5))
         with watching(opened, open_source(str(inbox), settle=0.1), how) as watched:
             draw("blue", 20).save(inbox / "0.png")
             until(lambda: watched.seen)
-            wrong_by[0] = 0.0
+            clock.wrong_by = 0.0
             draw("blue", 21).save(inbox / "1.png")
             until(lambda: len(watched.seen) == 2)
         assert names(opened) == ["1.png", "0.png"]
         assert limit_sightings(opened, SightingLimits(days=0.5)) == 0  # a watch that starts again
-        wrong_by[0] = -86_400.0
+        clock.wrong_by = -86_400.0
         assert limit_sightings(opened, SightingLimits(days=0.5)) == 2
 
 
