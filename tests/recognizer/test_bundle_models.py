@@ -60,6 +60,11 @@ def test_a_model_learns_and_answers_with_a_bundle(bundle, samples, tmp_path, mon
         assert again.embedder.weights_hash == record.weights_hash
 
 
+def test_a_bundle_can_be_given_as_a_path(bundle, tmp_path):
+    with Recognizer.create(tmp_path / "things", backbone=bundle) as model:
+        assert model.show().backbone == "vit.onnx"
+
+
 def test_a_changed_graph_is_refused(bundle, samples, tmp_path):
     learned(tmp_path / "things", bundle, samples).close()
     file = bundle / "onnx" / "model.onnx"
