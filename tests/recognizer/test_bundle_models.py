@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="the extra 'dev' is not installed")
@@ -60,6 +61,11 @@ def test_a_model_learns_and_answers_with_a_bundle(bundle, samples, tmp_path, mon
         assert again.embedder.weights_hash == record.weights_hash
 
 
+def test_a_bundle_can_be_given_as_a_path(bundle, tmp_path):
+    with Recognizer.create(tmp_path / "things", backbone=bundle) as model:
+        assert model.show().backbone == "vit.onnx"
+
+
 def test_a_changed_graph_is_refused(bundle, samples, tmp_path):
     learned(tmp_path / "things", bundle, samples).close()
     file = bundle / "onnx" / "model.onnx"
@@ -93,6 +99,21 @@ def test_a_bundle_that_was_moved_is_given_again(bundle, samples, tmp_path):
         assert "--weights" in caught.value.hint
     with Recognizer.open(tmp_path / "things", weights=moved) as things:
         assert answers(things, samples) == expected
+
+
+def test_a_bundle_that_takes_only_one_photo_at_a_time_leaves_no_model(bundle, tmp_path):
+    """Its graph says that the number of photos is free, and inside it is one."""
+    file = bundle / "onnx" / "model.onnx"
+    model = onnx.load(file)
+    graph, (given,) = model.graph, model.graph.output
+    for node in graph.node:
+        node.output[:] = ["any" if name == given.name else name for name in node.output]
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 50, WIDTH]), "one"))
+    graph.node.append(onnx.helper.make_node("Reshape", ["any", "one"], [given.name]))
+    onnx.save(model, file)
+    with pytest.raises(InputError, match="ONNX Runtime cannot give"):
+        Recognizer.create(tmp_path / "things", backbone=bundle)
+    assert not (tmp_path / "things").exists()
 
 
 def test_a_model_in_one_file_takes_its_bundle_elsewhere(bundle, samples, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -83,7 +84,7 @@ class Recognizer:
         path: FilePath,
         *,
         base: ClassInputs | FeatureSet | ImageDataset | None = None,
-        backbone: str | None = None,
+        backbone: FilePath | None = None,
         weights: FilePath | None = None,
         embedder: Embedder | None = None,
         head: str | None = None,
@@ -113,7 +114,7 @@ class Recognizer:
             their features from this backbone (a set or its file). The adapter must not have seen the test split of
             a dataset. Statistics of the base are stored; its photos are not. Without a base, the first classes are
             learned from a few photos, like all later ones.
-        backbone : str, optional
+        backbone : str or path, optional
             Name of the backbone, the file or folder of an ONNX bundle, or ``hf://OWNER/NAME``; by default the
             embedded one.
         weights : str or path, optional
@@ -178,7 +179,7 @@ class Recognizer:
             return cls.open(path, device=device, runtime=runtime, embedder=embedder)
         options = Options(keep_photos, thumbnails, false_rejection, seed, names)
         spec = BackboneSpec(
-            backbone or DEFAULT,
+            str(backbone) if isinstance(backbone, os.PathLike) else backbone or DEFAULT,
             weights=weights,
             adapter=adapter,
             tokens=tokens,

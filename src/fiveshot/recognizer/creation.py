@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
 MAY_BE_SEEN = "if the adapter was tuned on photos of the base, more known photos are rejected than requested"
 FEATURE_FILES = (".safetensors", ".npz")
-GRAY = 128
+GRAY, TRIED = 128, 3  # photos to try a bundle with: it gets two in a pass, and the last one alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def make_model(
         images = with_unseen(images, spec.adapter)
     embedder = embedder or load_embedder(spec)
     if is_bundle(embedder.name):  # it may come from anywhere: no model is made for one that cannot run
-        embedder.features(np.full((1, *embedder.preprocessing.shape), GRAY, np.uint8))
+        embedder.features(np.full((TRIED, *embedder.preprocessing.shape), GRAY, np.uint8))
     adapted = embedder.network.adapter_hash is not None
     session = BaseSession(head_record(head))
     if known is not None:
