@@ -161,6 +161,7 @@ class Publisher:
         self._topics = {*self._described, *states, *(settings.topic("availability", of) for of in self._available)}
         self._lock = threading.Lock()
         self._last: dict[str, str] = {}  # by region
+        self._removals: list[Any] = []  # messages that remove what an earlier watch left
         self._connected = False
         self._tried = threading.Event()  # set after the first attempt to connect
         self._client = mqtt.Client(
@@ -208,6 +209,8 @@ class Publisher:
         if said is not None:
             with contextlib.suppress(RuntimeError, ValueError):  # the broker was gone before
                 said.wait_for_publish(LAST_MESSAGE)
+                for one in self._removals:  # complete: what was kept came before the answer to our last message
+                    one.wait_for_publish(LAST_MESSAGE)
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -241,7 +244,7 @@ class Publisher:
     def _on_kept(self, client: Any, _: Any, message: Any) -> None:
         """Remove a message that the broker has kept from an earlier watch; ``retain`` is False for a new one."""
         if message.retain and message.topic not in self._topics:
-            client.publish(message.topic, None, qos=1, retain=True)
+            self._removals.append(client.publish(message.topic, None, qos=1, retain=True))
 
     def _on_failure(self, *_: Any) -> None:
         self._notices.trouble(BROKER, f"{self._where} does not answer; retrying")
