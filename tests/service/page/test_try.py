@@ -199,7 +199,7 @@ def test_why_shows_the_nearest_learned_photos(trying: Any, service: Live) -> Non
         "/v1/predict?why=3", files=[("photos", ("a.jpg", encoded(picture("red", 30))))]
     ).json()["predictions"][0]["why"]
     for place, one in enumerate(said):
-        assert f"{one['label']} {one['id']} {one['name']}, " in near.nth(place).inner_text()
+        assert f"{one['label']} {one['id']} {one['name']}, " in near.nth(place).text_content()
     trying.click(".answer .verdict button:text-is('Why?')")
     assert near.count() == 0
 

@@ -25,7 +25,7 @@ export function message(kind, strong, ...rest) {
 }
 
 // The name of a file, which may be broken after a mark.
-export const fileName = (name) => make("span", "", ...name.split(/([_-]+)/).flatMap((part, place) => (place % 2 ? [part, make("wbr")] : [part])));
+export const fileName = (name) => make("span", "name", ...name.split(/([_-]+)/).flatMap((part, place) => (place % 2 ? [part, make("wbr")] : [part])));
 
 export const plural = (count, one) =>
   `${count.toLocaleString("en")} ${one}${count === 1 ? "" : one.endsWith("s") ? "es" : "s"}`;
