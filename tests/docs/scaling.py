@@ -119,6 +119,8 @@ NOT_RUN = (
     Exempt(r"benchmarks/unsure\.py", "minutes"),
     Exempt(r"benchmarks/background\.py", "needs photographs"),
     Exempt(r"benchmarks/unknown\.py", "minutes"),
+    Exempt(r"benchmarks/(unknown_ideas|view_scatter)\.py", "minutes, and photographs"),
+    Exempt(r"benchmarks/sharpness\.py", "minutes, and photographs of CIFAR-100"),
     Exempt(r"benchmarks/scale\.py", "starts clusters for minutes; tests/scale runs some"),
     Exempt(r"benchmarks/review\.py", "minutes"),
     Exempt(r"benchmarks/sorting\.py", "minutes"),
