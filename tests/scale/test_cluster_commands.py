@@ -223,7 +223,7 @@ def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp
     alone = load_backbone(BackboneSpec(spec.name, weights=spec.weights))
     expected = tune(alone, dataset, recipe=recipe, held_out=0.25)
     folder = tmp_path / "checkpoints"
-    stale = Checkpoints(folder).keeping("tuning", {"recipe": "another"})
+    stale = Checkpoints(folder).checkpoint_of("tuning", {"recipe": "another"})
     assert stale is not None
     write_checkpoint(stale, Run((EpochRecord(1),), 1, {}, 0.0), {})
 
