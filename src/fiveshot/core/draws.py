@@ -34,7 +34,7 @@ Sampled = Literal["new", "all"]
 PAIRED = 16  # uniform numbers become normal ones in such groups; the first eight pair with the last
 HELD_BACK = 20  # the most samples of a class; a class with fewer than 80 samples holds back a quarter
 LEAST_TO_HOLD_BACK = 4  # fewest samples of a class for holding some back from an adapter
-NUMBERS_AT_ONCE = 1 << 15  # of them: what fits the caches near a core
+NUMBERS_AT_ONCE = 1 << 15  # they fit the caches near a core
 
 
 @dataclass(frozen=True)
