@@ -13,6 +13,9 @@ import pytest
 from PIL import Image
 
 OWL = "\N{OWL}"
+ALWAYS_FULL = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="a disk that is always full is a device of Linux"
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +58,19 @@ def test_the_status_is_the_same_without_a_stream(made: Path, streams: str) -> No
     assert shell("check --typo", made, streams).returncode == 2
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is a device of Linux")
+@ALWAYS_FULL
 def test_notes_that_cannot_be_written_stop_no_work(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     ended = shell("predict model photos/owl/0.png", tmp_path, "2>/dev/full")  # it has a note before the answer
     assert ended.returncode == 0
     assert ended.stdout.startswith("photos/owl/0.png: owl")
     assert shell("check nowhere", tmp_path, "2>/dev/full").returncode == 1
+
+
+@ALWAYS_FULL
+def test_notes_that_cannot_be_written_stop_no_watch(made: Path, tmp_path: Path) -> None:
+    pytest.importorskip("watchfiles", reason="the extra 'watch' is not installed")
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     ended = shell("watch model photos --existing --settle 0.1 --limit 4", tmp_path, "2>/dev/full")
     assert (ended.returncode, ended.stdout.count("\n")) == (0, 4)
 
