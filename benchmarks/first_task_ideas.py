@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import copy
 import io
+import json
 import math
 import os
 import tarfile
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,9 +43,11 @@ from fiveshot.backbones import (
 from fiveshot.backbones.backbone import normalize_tensor, read_features
 from fiveshot.benchmark import get_protocol
 from fiveshot.heads import make_head
+from fiveshot.tuning import few_shot_score
+from fiveshot.tuning.material import class_folds
 
 SIDE = 256  # pixels of the squeezed photos that are cropped
-HELD_OUT, SHOTS, DRAWS, BASE = 5, 5, 2, 20
+HELD_OUT, SHOTS, DRAWS = 5, 5, 2
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,15 @@ class Idea:
     cut: float = 0.0  # of CutMix's
     contrast: float = 0.0  # share of the supervised contrastive loss
     turned: bool = False  # photos turned by a quarter are other classes
+    merged: int = 1  # adapters trained from the same first weights, in other orders, and averaged
+    crops: int = 1  # of each photo, whose features are averaged before the loss
+    near_views: float = 0.0  # of 1 - cos(feature, feature of the plain network over both views of the photo)
+    near_general: float = 0.0  # the same for general photographs and the same crop
+    last: int | None = None  # only these last adapters are trained
+    bottleneck: int = 64
+    decay: float = 0.01  # of the weights
+    batch: int = 64
+    stop: tuple[int, ...] = ()  # epochs to choose from, by left-out base classes
 
 
 _CROP = Idea(crop=0.35)
@@ -108,28 +121,64 @@ IDEAS = {
     "class means, centered, mixup": replace(_MEANS, mix=0.4),
     "class means, centered, half contrastive": replace(_MEANS, contrast=0.5),
 }
+_NOW = Idea(start="means")
+IDEAS |= {
+    "now": _NOW,
+    "now, two merged": replace(_NOW, merged=2),
+    "now, four merged": replace(_NOW, merged=4),
+    "now, rate 0.002, four merged": replace(_NOW, lr=2e-3, merged=4),
+    "now, mixup": replace(_NOW, mix=0.4),
+    "now, mixup, four merged": replace(_NOW, mix=0.4, merged=4),
+    "now, two crops averaged": replace(_NOW, crops=2),
+    "now, two crops averaged, 40 epochs": replace(_NOW, crops=2, epochs=40),
+    "now, near the views, 1": replace(_NOW, near_views=1),
+    "now, near the views, 5": replace(_NOW, near_views=5),
+    "now, near general photos, 5": replace(_NOW, near_general=5),
+    "now, near general photos, 30": replace(_NOW, near_general=30),
+    "now, last four adapters": replace(_NOW, last=4),
+    "now, last two adapters": replace(_NOW, last=2),
+    "now, bottleneck 16": replace(_NOW, bottleneck=16),
+    "now, bottleneck 256": replace(_NOW, bottleneck=256),
+    "now, decay 0.1": replace(_NOW, decay=0.1),
+    "now, cosine scale 32": replace(_NOW, scale=32),
+    "now, 10 epochs": replace(_NOW, epochs=10),
+    "now, no margin": replace(_NOW, margin=0),
+    "now, half of the views whole": replace(_NOW, whole=0.5),
+    "now, batches of 32": replace(_NOW, batch=32),
+    "now, epochs by left-out classes": replace(_NOW, stop=(5, 10, 20, 40)),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--splits", default="0,1,2,3,4,5")
-    parser.add_argument("--ideas", default=",".join(IDEAS), help="names, separated by ';' or ','")
+    parser.add_argument("--base", type=int, default=20, help="classes that play the base")
+    parser.add_argument("--ideas", default=";".join(IDEAS), help="names, separated by ';'")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--log", type=Path, default=Path("first_task_ideas.jsonl"), help="append every gain to it")
     given = parser.parse_args()
     backbone = load_backbone(BackboneSpec(device=given.device, views=2))
-    photos = load_photos(given.data / "train.tar", backbone.preprocessing)
-    chosen = [name for name in IDEAS if name in given.ideas.replace(";", ",")]
-    gains: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    photos = load_photos(given.data, backbone.preprocessing)
     with ProcessPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
         for split in map(int, given.splits.split(",")):
-            for key, gain in play(backbone, photos, chosen, split, pool):
-                gains.setdefault(key, []).append(gain)
-    print("| idea | output | splits | harmonic mean | new classes |\n|---|---|---|---|---|")
-    for (name, share), found in gains.items():
-        hm, new = 100 * np.array(found).T
+            for gain in play(backbone, photos, given.ideas.split(";"), split, given.base, pool):
+                with given.log.open("a") as log:
+                    log.write(json.dumps(gain) + "\n")
+    print(table([json.loads(line) for line in given.log.read_text().splitlines()]))
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Return the mean gain of each idea over the splits."""
+    gains: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    for one in found:
+        gains.setdefault((one["idea"], one["output"]), []).append((one["hm"], one["new"]))
+    lines = ["| idea | output | splits | harmonic mean | new classes |", "|---|---|---|---|---|"]
+    for (name, output), pairs in gains.items():
+        hm, new = 100 * np.array(pairs).T
         error = hm.std() / math.sqrt(max(1, len(hm) - 1))
-        print(f"| {name} | x {share:g} | {len(hm)} | {hm.mean():+.2f} ± {error:.2f} | {new.mean():+.2f} |")
+        lines.append(f"| {name} | x {output:g} | {len(hm)} | {hm.mean():+.2f} ± {error:.2f} | {new.mean():+.2f} |")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,20 +187,29 @@ class Photos:
     ratios: np.ndarray  # (n,) width / height
     views: np.ndarray  # (n, 2, 3, size, size)
     labels: np.ndarray  # (n,) of folder names
+    general: np.ndarray  # (m, 3, SIDE, SIDE) of general photographs, squeezed
+    general_ratios: np.ndarray  # (m,)
 
 
-def load_photos(file: Path, preprocessing: Preprocessing) -> Photos:
-    """Read all training photographs of the base classes of the big start."""
-    with tarfile.open(file) as tar:
-        members = [member for member in tar if member.isfile()]
-        folders = sorted({Path(member.name).parent.name for member in members})
-        base = {folders[index] for index in get_protocol("cub200/big").session_classes[0]}
-        members = [member for member in members if Path(member.name).parent.name in base]
-        data = [tar.extractfile(member).read() for member in members]  # type: ignore[union-attr]
+def load_photos(folder: Path, preprocessing: Preprocessing) -> Photos:
+    """Read all training photographs of the base classes of the big start, and general photographs if present."""
+    named = read_tar(folder / "train.tar")
+    folders = sorted({Path(name).parent.name for name in named})
+    base = {folders[index] for index in get_protocol("cub200/big").session_classes[0]}
+    named = {name: data for name, data in named.items() if Path(name).parent.name in base}
+    others = read_tar(folder / "general-photos.tar") if (folder / "general-photos.tar").is_file() else {}
     with ProcessPoolExecutor() as pool:
+        data = [*named.values(), *others.values()]
         made = list(pool.map(load_photo, data, [preprocessing] * len(data), chunksize=64))
     squeezed, ratios, views = (np.stack(values) for values in zip(*made, strict=True))
-    return Photos(squeezed, ratios, views, np.array([Path(member.name).parent.name for member in members]))
+    labels = np.array([Path(name).parent.name for name in named])
+    n = len(labels)
+    return Photos(squeezed[:n], ratios[:n], views[:n], labels, general=squeezed[n:], general_ratios=ratios[n:])
+
+
+def read_tar(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}  # type: ignore[union-attr]
 
 
 def load_photo(data: bytes, preprocessing: Preprocessing) -> tuple[np.ndarray, np.float32, np.ndarray]:
@@ -161,11 +219,11 @@ def load_photo(data: bytes, preprocessing: Preprocessing) -> tuple[np.ndarray, n
 
 
 def play(
-    backbone: Backbone, photos: Photos, names: list[str], split: int, pool: ProcessPoolExecutor
-) -> list[tuple[tuple[str, float], tuple[float, float]]]:
-    """Return the gain of each idea on one small start: harmonic mean, and accuracy on new classes."""
+    backbone: Backbone, photos: Photos, names: list[str], split: int, n_base: int, pool: ProcessPoolExecutor
+) -> Iterator[dict[str, Any]]:
+    """Yield the gain of each idea on one small start: harmonic mean, and accuracy on new classes."""
     rng = np.random.default_rng([7, split])
-    base = rng.permutation(np.unique(photos.labels))[:BASE]
+    base = rng.permutation(np.unique(photos.labels))[:n_base]
     rows = {name: rng.permutation(np.flatnonzero(photos.labels == name)) for name in base}
     held = np.concatenate([some[:HELD_OUT] for some in rows.values()])
     train = np.concatenate([some[HELD_OUT:] for some in rows.values()])
@@ -175,17 +233,62 @@ def play(
         known = (features, photos.labels, train, held)
         return [pool.submit(accuracies, *known, seed=(split, draw)) for draw in range(DRAWS)]
 
-    before, after = asked(plain), {}
+    hm, new = summary(asked(plain))
     for name in names:
-        tune(backbone, photos, train, plain[train], IDEAS[name], seed=split)
-        trained = adapters(backbone.model)
-        for share in (0.5, 1.0):
-            for adapter in trained:
-                adapter.scale = 0.1 * share
-            after[name, share] = asked(features_of(backbone, photos.views))
+        idea = IDEAS[name]
+        if idea.stop:
+            idea = replace(idea, epochs=best_epochs(backbone, photos, train, plain, idea, seed=split))
+        tune_merged(backbone, photos, train, plain, idea, seed=split)
+        after = {}
+        for output in (0.5, 1.0):
+            for adapter in adapters(backbone.model):
+                adapter.scale = 0.1 * output
+            after[output] = asked(features_of(backbone, photos.views))
         detach_adapters(backbone.model)
-    hm, new = summary(before)
-    return [(key, (summary(jobs)[0] - hm, summary(jobs)[1] - new)) for key, jobs in after.items()]
+        for output, jobs in after.items():
+            now_hm, now_new = summary(jobs)
+            found = {"hm": now_hm - hm, "new": now_new - new, "epochs": idea.epochs}
+            yield {"idea": name, "output": output, "base": n_base, "split": split} | found
+
+
+def best_epochs(
+    backbone: Backbone, photos: Photos, rows: np.ndarray, plain: np.ndarray, idea: Idea, *, seed: int
+) -> int:
+    """Return the number of epochs whose adapters are best for base classes that are left out of tuning."""
+    labels = np.unique(photos.labels[rows], return_inverse=True)[1]
+    scores = dict.fromkeys(idea.stop, 0.0)
+    for left in class_folds(labels, share=0.25, folds=2, least_images=6, seed=seed):
+        is_new = np.isin(labels, left)
+        for epochs in idea.stop:
+            tune(backbone, photos, rows[~is_new], plain, replace(idea, epochs=epochs), seed=seed)
+            features = torch.from_numpy(features_of(backbone, photos.views[rows]))
+            detach_adapters(backbone.model)
+            old, new = (torch.from_numpy(np.flatnonzero(some)) for some in (~is_new, is_new))
+            scores[epochs] += few_shot_score(
+                features[old],
+                labels[~is_new],
+                features[new],
+                labels[is_new],
+                features[:0],
+                labels[:0],
+                rng=np.random.default_rng(seed),
+            ).new
+    return max(scores, key=lambda epochs: scores[epochs])
+
+
+def tune_merged(
+    backbone: Backbone, photos: Photos, rows: np.ndarray, plain: np.ndarray, idea: Idea, *, seed: int
+) -> None:
+    """Train adapters once or several times from the same first weights, and keep their mean."""
+    states = []
+    for run in range(idea.merged):
+        if run:
+            detach_adapters(backbone.model)
+        tune(backbone, photos, rows, plain, idea, seed=seed, order=run)
+        states.append([adapter.state_dict() for adapter in adapters(backbone.model)])
+    for adapter, *own in zip(adapters(backbone.model), *states, strict=True):
+        mean = {name: torch.stack([state[name] for state in own]).mean(dim=0) for name in own[0]}
+        adapter.load_state_dict(mean)
 
 
 def summary(jobs: list[Future[tuple[float, float]]]) -> tuple[float, float]:
@@ -219,36 +322,61 @@ def features_of(backbone: Backbone, views: np.ndarray) -> np.ndarray:
 
 
 def tune(
-    backbone: Backbone, photos: Photos, rows: np.ndarray, plain: np.ndarray, idea: Idea, *, seed: int
+    backbone: Backbone,
+    photos: Photos,
+    rows: np.ndarray,
+    plain: np.ndarray,
+    idea: Idea,
+    *,
+    seed: int,
+    order: int = 0,
 ) -> None:
-    """Train fresh adapters on some rows; ``plain`` are their features before."""
+    """Train fresh adapters on some rows; ``plain`` are the features of all photos before, over both views."""
     model, device = backbone.model, backbone.device
-    reference = copy.deepcopy(model).eval() if idea.near_plain or idea.near_relations else None
-    attach_adapters(model, 64, 0.1, idea.dropout, seed=seed)
-    torch.manual_seed(seed)
-    drawn = torch.Generator(device).manual_seed(seed)
+    wants_reference = idea.near_plain or idea.near_relations or idea.near_general
+    reference = copy.deepcopy(model).eval() if wants_reference else None
+    attach_adapters(model, idea.bottleneck, 0.1, idea.dropout, seed=seed)
+    torch.manual_seed(1000 * order + seed)
+    drawn = torch.Generator(device).manual_seed(1000 * order + seed)
     labels = torch.from_numpy(np.unique(photos.labels[rows], return_inverse=True)[1]).to(device)
     squeezed, ratios = (torch.from_numpy(values[rows]).to(device) for values in (photos.squeezed, photos.ratios))
-    space = Space(torch.from_numpy(plain).to(device), labels, idea, drawn)
-    trained = [parameter for adapter in adapters(model) for parameter in adapter.parameters()]
+    general, general_ratios = (
+        torch.from_numpy(values).to(device) for values in (photos.general, photos.general_ratios)
+    )
+    n_classes = int(labels.max()) + 1
+    before_training = torch.from_numpy(plain[rows]).to(device)
+    space = Space(before_training, labels, idea, drawn)
+    used = adapters(model) if idea.last is None else adapters(model)[-idea.last :]
+    trained = [parameter for adapter in used for parameter in adapter.parameters()]
     trained += [] if idea.frozen else [space.classifier]
-    optimizer = torch.optim.AdamW(trained, idea.lr, weight_decay=0.01)
-    for adapter in adapters(model):
+    optimizer = torch.optim.AdamW(trained, idea.lr, weight_decay=idea.decay)
+    for adapter in used:
         adapter.train()
-    batch, step = 64, 0
-    steps = idea.epochs * math.ceil(len(rows) / batch)
+
+    def seen(network: torch.nn.Module, images: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+            return read_features(network, images, backbone.readout).float()
+
+    step, steps = 0, idea.epochs * math.ceil(len(rows) / idea.batch)
     for _ in range(idea.epochs):
-        for some in torch.randperm(len(rows), generator=drawn, device=device).split(batch):
+        for some in torch.randperm(len(rows), generator=drawn, device=device).split(idea.batch):
             optimizer.param_groups[0]["lr"] = idea.lr * (1 + math.cos(math.pi * step / steps)) / 2
-            images, target = views_of(squeezed[some], ratios[some], labels[some], idea, backbone, drawn)
+            images, target = views_of(squeezed[some], ratios[some], labels[some], n_classes, idea, backbone, drawn)
             images, other, share = mixed(images, target, idea, (seed, step), drawn)
-            with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-                found = read_features(model, images, backbone.readout)
-            loss = space.loss(found.float(), target, other, share)
+            found = seen(model, images)
+            if idea.crops > 1:
+                found = found.view(idea.crops, len(some), -1).mean(dim=0)
+            loss = space.loss(found, target, other, share)
+            if idea.near_views:
+                loss = loss + idea.near_views * (1 - F.cosine_similarity(found, before_training[some])).mean()
             if reference is not None:
-                with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-                    before = read_features(reference, images, backbone.readout)
-                loss = loss + change(found.float(), before.float(), idea)
+                if idea.near_general:
+                    few = torch.randint(len(general), (len(some),), generator=drawn, device=device)
+                    images = crops(general[few], general_ratios[few], idea, backbone, drawn)
+                    found = seen(model, images)
+                with torch.no_grad():
+                    before = seen(reference, images)
+                loss = loss + change(found, before, idea)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -300,7 +428,7 @@ class Space:
 
 def change(found: Tensor, before: Tensor, idea: Idea) -> Tensor:
     """Return the penalty on features that differ from those of the plain network."""
-    loss = idea.near_plain * (1 - F.cosine_similarity(found, before)).mean()
+    loss = (idea.near_plain + idea.near_general) * (1 - F.cosine_similarity(found, before)).mean()
     if idea.near_relations:
         now, then = (F.normalize(values - values.mean(dim=0)) for values in (found, before))
         loss = loss + idea.near_relations * ((now @ now.T - then @ then.T) ** 2).mean()
@@ -308,15 +436,22 @@ def change(found: Tensor, before: Tensor, idea: Idea) -> Tensor:
 
 
 def views_of(
-    squeezed: Tensor, ratios: Tensor, labels: Tensor, idea: Idea, backbone: Backbone, drawn: torch.Generator
+    squeezed: Tensor,
+    ratios: Tensor,
+    labels: Tensor,
+    n_classes: int,
+    idea: Idea,
+    backbone: Backbone,
+    drawn: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Return random views for training and their labels; two of each photograph for the contrastive loss."""
-    views = [crops(squeezed, ratios, idea, backbone, drawn) for _ in range(2 if idea.contrast else 1)]
-    images, labels = torch.cat(views), labels.repeat(len(views))
+    count = 2 if idea.contrast else idea.crops
+    views = [crops(squeezed, ratios, idea, backbone, drawn) for _ in range(count)]
+    images, labels = torch.cat(views), labels.repeat(2 if idea.contrast else 1)
     if idea.turned:
         turns = torch.randint(0, 4, (len(images),), generator=drawn, device=images.device)
         images = torch.stack([torch.rot90(one, int(k), (1, 2)) for one, k in zip(images, turns, strict=True)])
-        labels = labels + BASE * turns
+        labels = labels + n_classes * turns
     return images.contiguous(memory_format=torch.channels_last), labels
 
 
