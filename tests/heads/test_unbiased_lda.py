@@ -234,6 +234,34 @@ def test_without_a_base_the_sharpness_grows_with_the_samples(n_classes: int, sha
     assert UnbiasedLDA(sharpness=9.0).fit(X, y).choice_.sharpness == 9.0
 
 
+def test_with_a_base_the_sharpness_grows_with_later_samples() -> None:
+    X, y = wide([20] * 15 + [5] * 30, seed=0)
+    base = y < 15  # 300 samples, then 450
+    head = UnbiasedLDA().fit(X[base], y[base])
+    before = head.choice_.sharpness
+    grown = (12 + 3 * np.log10(4.5)) / (12 + 3 * np.log10(3))
+    assert head.partial_fit(X[~base], y[~base]).choice_.sharpness == pytest.approx(before * grown)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_the_chosen_sharpness_is_likely_for_held_out_samples(scale: float) -> None:
+    """Narrow classes are told apart surely, wide ones are not; no other value is much more likely."""
+    rng = np.random.default_rng(1)
+    means, noise = rng.normal(size=(40, 16)), scale * rng.normal(size=(60 * 40, 16))
+    y = np.tile(np.arange(40), 60)
+    X = means[y] + noise
+    learned = np.arange(len(y)) < 40 * 30
+    head = UnbiasedLDA(0).fit(X[learned], y[learned])
+
+    def likelihood(sharpness: float) -> float:
+        logits = sharpness * head.class_scores(X[~learned]).astype(float)
+        logits -= logits.max(axis=1, keepdims=True)
+        return float(np.mean(logits[np.arange(len(logits)), y[~learned]] - np.log(np.exp(logits).sum(axis=1))))
+
+    best = max(np.geomspace(1, 100, 100), key=likelihood)
+    assert likelihood(head.choice_.sharpness) > likelihood(best) - 0.06
+
+
 def test_adopting_statistics_is_learning_them() -> None:
     X, y = classes(15, 12, seed=0)
     new_X, new_y = classes(3, 5, seed=1, first=15)

@@ -263,10 +263,15 @@ def cholesky_(matrix: Array) -> Array | None:
     Only its lower triangle is read, and it may be overwritten. Above the diagonal L is zero.
     """
     if not on_cpu(matrix):
-        factor, failed = _torch().linalg.cholesky_ex(matrix)
-        return None if int(failed) else factor
+        return _cuda_cholesky(matrix)
     factor, failed = _lapack("potrf", matrix)(_view(matrix).T, lower=0, clean=1, overwrite_a=1)
     return None if failed else _back(factor.T, matrix)
+
+
+def _cuda_cholesky(matrix: Array) -> Array | None:
+    """Return the lower factor, or None. For a nearly singular matrix, CUDA may report success and return NaN."""
+    factor, failed = _torch().linalg.cholesky_ex(matrix)
+    return factor if not int(failed) and bool(factor.diagonal().isfinite().all()) else None
 
 
 def inverse_of_cholesky(lower: Array) -> Array:
@@ -328,8 +333,8 @@ def solve_shifted(gram: Array, targets: Array, shift: float) -> Array | None:
         return _solve_in_place(gram, targets, shift)
     shifted = gram.clone()
     shifted.diagonal().add_(shift)
-    factor, failed = _torch().linalg.cholesky_ex(shifted)
-    return None if int(failed) else _torch().cholesky_solve(targets.T, factor).T.contiguous()
+    factor = _cuda_cholesky(shifted)
+    return None if factor is None else _torch().cholesky_solve(targets.T, factor).T.contiguous()
 
 
 def _solve_in_place(gram: Array, targets: Array, shift: float) -> Array | None:

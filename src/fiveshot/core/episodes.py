@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, as_numpy, log_softmax, namespace, positions
 from fiveshot.core.draws import derived_seed, stratified_split
+from fiveshot.core.few_shots import share_of_sharpness
 from fiveshot.core.labels import Labels
 from fiveshot.core.memory import Memory
 from fiveshot.core.statistics import class_statistics
@@ -24,7 +25,7 @@ HELD_OUT = 0.3
 MOST_ASKED = 4096  # the most test samples of an episode, which bounds the time
 DEPTHS = (1 / 3, 1.0)  # shares of the new classes after which an episode is scored
 DEFAULT_OFFSET = 0.6  # a little over half of the gap between old and new classes
-DEFAULT_SHARPNESS = 15.0  # chosen on training photos, see docs/explanation/default-head.md
+DEFAULT_SHARPNESS = 15.0  # for many samples; chosen on training photos, see docs/explanation/default-head.md
 OFFSETS = np.arange(0, 1.55, 0.05)
 SHARPNESSES = np.geomspace(2, 80, 40)
 
@@ -109,11 +110,15 @@ class PlayedEpisode:
     gaps: Array  # (n_classes,)
     codes: NDArray[np.intp]  # (n,)
     new: NDArray[np.bool_]  # (n_classes,)
+    n_samples: int  # of all classes, to learn from
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen values, their spread over single episodes, and the number of episodes."""
+    """The chosen values, their spread over single episodes, and the number of episodes.
+
+    The sharpness is that of a scorer with many samples; with fewer, ``share_of_sharpness`` of it is used.
+    """
 
     offset: float = DEFAULT_OFFSET
     sharpness: float = DEFAULT_SHARPNESS
@@ -125,7 +130,7 @@ def choose(played: Sequence[PlayedEpisode]) -> Choice:
     """Return the offset with the best mean of accuracy and A_HM, and the sharpness with the highest likelihood.
 
     Both criteria are averaged over the episodes first; that of the offset also over neighboring candidates,
-    because single ones are noisy. The result is halfway between the default and the best value: the classes of an
+    because single ones are noisy. The offset is halfway between the default and the best value: the classes of an
     episode are base classes, which an adapted backbone separates better than later classes.
     """
     if not played:
@@ -134,7 +139,8 @@ def choose(played: Sequence[PlayedEpisode]) -> Choice:
     offset = (DEFAULT_OFFSET + _peak(curves.mean(axis=0))) / 2
     single = np.array([_peak(curve) for curve in curves])
     likelihoods = np.stack([_likelihoods(episode, offset) for episode in played]).mean(axis=0)
-    sharpness = float(DEFAULT_SHARPNESS * SHARPNESSES[int(likelihoods.argmax())]) ** 0.5
+    share = float(np.mean([share_of_sharpness(episode.n_samples) for episode in played]))
+    sharpness = float(SHARPNESSES[int(likelihoods.argmax())]) / share
     return Choice(offset, sharpness, float(single.std()), len(played))
 
 

@@ -51,7 +51,7 @@ MEANS = 0.6  # b
 SPHERE = 0.072  # λ for one sample, as a share of the variance; for N samples times N to the power −2/3
 TRUST = 0.5  # factor of B, relative to that with a base
 WITHIN = 0.5  # assumed share of the variance within classes if no class has two samples
-FEW, MANY = (100, 12.0), (1000, 15.0)  # numbers of samples, and the factor of scores in the softmax
+FEW, MANY, LEAST = 100, 1000, 0.8  # numbers of samples, and the share of the sharpness with the first
 
 MOST_SHOTS = 10  # a first session with at most this many samples a class on average is not a base
 DENSE_FROM = 0.5  # from this ratio of rows to features on, a dense matrix costs less than its factor
@@ -140,17 +140,16 @@ def few_shot_offset(n_classes: int) -> float:
     return min(2.0, 0.5 + 7.5 / n_classes)
 
 
-def few_shot_sharpness(n_samples: int) -> float:
-    """Return the factor of scores in the softmax: 12 for 100 samples or fewer, 15 for 1,000 or more.
+def share_of_sharpness(n_samples: float) -> float:
+    """Return the share of the sharpness of many samples: 0.8 for 100 samples or fewer, 1 for 1,000 or more.
 
     With few samples the covariance is rough, and the best score is too high.
 
-    >>> few_shot_sharpness(15), round(few_shot_sharpness(300), 2), few_shot_sharpness(5000)
-    (12.0, 13.43, 15.0)
+    >>> share_of_sharpness(15), round(share_of_sharpness(300), 2), share_of_sharpness(5000)
+    (0.8, 0.9, 1.0)
     """
-    (few, least), (many, most) = FEW, MANY
-    share = math.log(max(n_samples, few) / few) / math.log(many / few)
-    return least + (most - least) * min(share, 1.0)
+    share = math.log(max(n_samples, FEW) / FEW) / math.log(MANY / FEW)
+    return LEAST + (1 - LEAST) * min(share, 1.0)
 
 
 def _dof(counts: Array) -> int:

@@ -30,9 +30,9 @@ from fiveshot.core.few_shots import (
     few_enough,
     few_shot_model,
     few_shot_offset,
-    few_shot_sharpness,
     has_no_base,
     is_small,
+    share_of_sharpness,
 )
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.lda import (
@@ -190,15 +190,13 @@ class UnbiasedLDAScorer(Scorer):
     @property
     def choice(self) -> Choice:
         """Offset and sharpness: given, chosen on the base session, or the defaults."""
-        settled = self._settled()
-        if not (self.learned and self.model.few):
-            return settled
-        n_samples = sum(summary.count for summary in self.memory.statistics.summaries)
-        return replace(
-            settled,
-            offset=few_shot_offset(len(self.classes)) if self.offset == "auto" else settled.offset,
-            sharpness=few_shot_sharpness(n_samples) if self.sharpness == "auto" else settled.sharpness,
-        )
+        choice = self._settled()
+        if self.learned and self.sharpness == "auto":
+            n_samples = sum(summary.count for summary in self.memory.statistics.summaries)
+            choice = replace(choice, sharpness=choice.sharpness * share_of_sharpness(n_samples))
+        if self.learned and self.model.few and self.offset == "auto":
+            choice = replace(choice, offset=few_shot_offset(len(self.classes)))
+        return choice
 
     def _settled(self) -> Choice:
         """Return the choice without what depends on the learned classes."""
@@ -390,7 +388,8 @@ class UnbiasedLDAScorer(Scorer):
         for episode in play_episodes(embedding(X), y, shots=SHOTS, episodes=self.episodes, seed=self._seed):
             model = self._model(episode.memory, embedding, None)
             scores = self._combined(model, [episode.X[:, columns] for columns in embedding.spaces])
-            found.append(PlayedEpisode(scores, self._gaps(model), episode.codes, episode.new))
+            n_samples = len(episode.base_rows) + len(episode.new_rows)
+            found.append(PlayedEpisode(scores, self._gaps(model), episode.codes, episode.new, n_samples))
         return found
 
 
