@@ -121,9 +121,10 @@ IDEAS = {
     "class means, centered, mixup": replace(_MEANS, mix=0.4),
     "class means, centered, half contrastive": replace(_MEANS, contrast=0.5),
 }
+NOW = "now"  # the recipe `ours`
 _NOW = Idea(start="means")
 IDEAS |= {
-    "now": _NOW,
+    NOW: _NOW,
     "now, two merged": replace(_NOW, merged=2),
     "now, four merged": replace(_NOW, merged=4),
     "now, rate 0.002, four merged": replace(_NOW, lr=2e-3, merged=4),
@@ -172,16 +173,26 @@ def main() -> None:
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    """Return the mean gain of each idea over the splits."""
-    gains: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    """Return the mean gain of each idea over the splits, and how much more that is than today's recipe gains."""
+    gains: dict[tuple[int, str, float], dict[int, Any]] = {}
     for one in found:
-        gains.setdefault((one["idea"], one["output"]), []).append((one["hm"], one["new"]))
-    lines = ["| idea | output | splits | harmonic mean | new classes |", "|---|---|---|---|---|"]
-    for (name, output), pairs in gains.items():
-        hm, new = 100 * np.array(pairs).T
-        error = hm.std() / math.sqrt(max(1, len(hm) - 1))
-        lines.append(f"| {name} | x {output:g} | {len(hm)} | {hm.mean():+.2f} ± {error:.2f} | {new.mean():+.2f} |")
+        own = gains.setdefault((one["base"], one["idea"], one["output"]), {})
+        own[one["split"]] = 100 * np.array([one["hm"], one["new"]])
+    lines = ["| base | idea | output | splits | harmonic mean | new classes | more than now |", "|---" * 7 + "|"]
+    for (base, name, output), own in gains.items():
+        now = gains.get((base, NOW, 1.0), {})
+        more = [own[split][0] - now[split][0] for split in own.keys() & now.keys()]
+        hm, new = np.array(list(own.values())).T
+        cells = [str(base), name, f"x {output:g}", str(len(own)), spread(hm), f"{new.mean():+.2f}", spread(more)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def spread(values: Any) -> str:
+    """Return the mean and its standard error."""
+    if not len(values):
+        return ""
+    return f"{np.mean(values):+.2f} ± {np.std(values) / math.sqrt(max(1, len(values) - 1)):.2f}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -243,23 +243,24 @@ def test_with_a_base_the_sharpness_grows_with_later_samples() -> None:
     assert head.partial_fit(X[~base], y[~base]).choice_.sharpness == pytest.approx(before * grown)
 
 
-@pytest.mark.parametrize("scale", [0.5, 2.0])
-def test_the_chosen_sharpness_is_likely_for_held_out_samples(scale: float) -> None:
-    """Narrow classes are told apart surely, wide ones are not; no other value is much more likely."""
+@pytest.mark.parametrize("scale", [0.5, 1.5])
+def test_the_chosen_sharpness_is_near_the_likeliest_for_held_out_samples(scale: float) -> None:
+    """Narrow classes are told apart surely, wide ones are not; with a hundred classes the default counts little."""
     rng = np.random.default_rng(1)
-    means, noise = rng.normal(size=(40, 16)), scale * rng.normal(size=(60 * 40, 16))
-    y = np.tile(np.arange(40), 60)
-    X = means[y] + noise
-    learned = np.arange(len(y)) < 40 * 30
-    head = UnbiasedLDA(0).fit(X[learned], y[learned])
+    means, noise = rng.normal(size=(200, 16)), scale * rng.normal(size=(40 * 200, 16))
+    y = np.tile(np.arange(200), 40)
+    X, old, place = means[y] + noise, y < 100, np.arange(len(y)) // 200
+    base, shots, asked = old & (place < 30), ~old & (place < 5), place >= 30
+    head = UnbiasedLDA(0).fit(X[base], y[base]).partial_fit(X[shots], y[shots])
 
     def likelihood(sharpness: float) -> float:
-        logits = sharpness * head.class_scores(X[~learned]).astype(float)
+        logits = sharpness * head.class_scores(X[asked]).astype(float)
         logits -= logits.max(axis=1, keepdims=True)
-        return float(np.mean(logits[np.arange(len(logits)), y[~learned]] - np.log(np.exp(logits).sum(axis=1))))
+        return float(np.mean(logits[np.arange(len(logits)), y[asked]] - np.log(np.exp(logits).sum(axis=1))))
 
     best = max(np.geomspace(1, 100, 100), key=likelihood)
-    assert likelihood(head.choice_.sharpness) > likelihood(best) - 0.06
+    missed, default = (abs(np.log(value / best)) for value in (head.choice_.sharpness, 15.0))
+    assert missed < default / 3
 
 
 def test_adopting_statistics_is_learning_them() -> None:

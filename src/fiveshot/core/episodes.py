@@ -26,6 +26,7 @@ MOST_ASKED = 4096  # the most test samples of an episode, which bounds the time
 DEPTHS = (1 / 3, 1.0)  # shares of the new classes after which an episode is scored
 DEFAULT_OFFSET = 0.6  # a little over half of the gap between old and new classes
 DEFAULT_SHARPNESS = 15.0  # for many samples; chosen on training photos, see docs/explanation/default-head.md
+CLASSES_TO_TRUST = 20  # with so many classes the sharpness is halfway between the default and the best value
 OFFSETS = np.arange(0, 1.55, 0.05)
 SHARPNESSES = np.geomspace(2, 80, 40)
 
@@ -130,8 +131,9 @@ def choose(played: Sequence[PlayedEpisode]) -> Choice:
     """Return the offset with the best mean of accuracy and A_HM, and the sharpness with the highest likelihood.
 
     Both criteria are averaged over the episodes first; that of the offset also over neighboring candidates,
-    because single ones are noisy. The offset is halfway between the default and the best value: the classes of an
-    episode are base classes, which an adapted backbone separates better than later classes.
+    because single ones are noisy. The result lies between the default and the best value: the classes of an
+    episode are base classes, which an adapted backbone separates better than later classes. The offset is halfway;
+    the sharpness is nearer to the best value with more classes, because it is less noisy then.
     """
     if not played:
         return Choice()
@@ -140,7 +142,9 @@ def choose(played: Sequence[PlayedEpisode]) -> Choice:
     single = np.array([_peak(curve) for curve in curves])
     likelihoods = np.stack([_likelihoods(episode, offset) for episode in played]).mean(axis=0)
     share = float(np.mean([share_of_sharpness(episode.n_samples) for episode in played]))
-    sharpness = float(SHARPNESSES[int(likelihoods.argmax())]) / share
+    best = float(SHARPNESSES[int(likelihoods.argmax())]) / share
+    trust = len(played[0].gaps) / (len(played[0].gaps) + CLASSES_TO_TRUST)
+    sharpness = DEFAULT_SHARPNESS ** (1 - trust) * best**trust
     return Choice(offset, sharpness, float(single.std()), len(played))
 
 
