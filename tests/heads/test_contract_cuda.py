@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import BASE, FIRST, SECOND, Case, draw, flat, queries
 
+from fiveshot.core import SummedGaussian
 from fiveshot.core.scorers import ScoreTable
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
@@ -132,3 +133,13 @@ def test_ten_thousand_random_features_answer_as_numpy_does_in_double_precision(r
     assert head.lambda_ == oracle.lambda_
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_factor_of_a_nearly_singular_covariance_is_finite(seed: int) -> None:
+    """CUDA's Cholesky decomposition of such a matrix may say that it succeeded, and return NaN."""
+    rng = np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.normal(size=(320, 320)))[0]
+    covariance = torch.from_numpy((axes * np.logspace(0, -9, 320) @ axes.T).astype(np.float32)).cuda()
+    factor = SummedGaussian(torch.zeros(320).cuda(), covariance).factor.cpu().numpy()
+    np.testing.assert_allclose(factor.T @ factor, covariance.cpu().numpy(), atol=1e-5)
