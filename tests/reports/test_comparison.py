@@ -69,8 +69,17 @@ def test_runs_of_one_head_are_named_by_the_parameters_in_which_they_differ() -> 
 
 
 def test_other_protocols_are_not_compared(bird_records: list[RunRecord], paper_records: list[RunRecord]) -> None:
-    with pytest.raises(InputError, match="share no protocol"):
+    words = r"share no protocol on the same features: name \S+ and \S+; .*features \w+ and \w+"
+    with pytest.raises(InputError, match=words):
         paired_variants(bird_records, paper_records)
+
+
+def test_a_comparison_that_is_refused_names_only_what_differs() -> None:
+    birds = toy_features("birds", 8, rng=np.random.default_rng(0))
+    protocol = Protocol("birds", dataset="birds", n_classes=8, base_classes=4, increment=2)
+    two, three = ([run(protocol.replace(shots=shots), birds, NCM())] for shots in (2, 3))
+    with pytest.raises(InputError, match="on the same features: shots 2 and 3; compare"):
+        paired_variants(two, three)
 
 
 def test_further_measures_pair_each_head_with_the_leader(bird_records: list[RunRecord]) -> None:

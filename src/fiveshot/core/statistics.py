@@ -136,6 +136,11 @@ class ClassStatistics:
         return positions(counts, self.summaries[0].mean) if self.summaries else counts
 
     @cached_property
+    def n_samples(self) -> int:
+        """Number of samples of all classes."""
+        return sum(summary.count for summary in self.summaries)
+
+    @cached_property
     def means(self) -> Array:
         """Class means, (n_classes, d)."""
         if not self.summaries:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fiveshot.benchmark import (
@@ -109,7 +109,7 @@ def _two_sides(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> list[
     ]
     if not found:
         raise InputError(
-            "the two sides share no protocol on the same features",
+            f"the two sides share no protocol on the same features: {_apart(first, second)}",
             hint="compare runs of one protocol on one set of features, such as runs/cub200-big/ncm and "
             "runs/cub200-big/teen",
         )
@@ -376,6 +376,17 @@ def _setting(experiment: Experiment) -> tuple[object, ...]:
     """Return what must be equal on both sides."""
     config = experiment.variants[0].records[0].config
     return experiment.protocol, experiment.session_lists, config["features"]
+
+
+def _apart(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> str:
+    """Say in what the first experiments of two sides differ."""
+    one, other = (_named_setting(experiments(side)[0]) for side in (first, second))
+    return "; ".join(f"{name} {one[name]} and {other[name]}" for name in one if one[name] != other[name])
+
+
+def _named_setting(experiment: Experiment) -> dict[str, object]:
+    features = experiment.variants[0].records[0].config["features"]
+    return {**asdict(experiment.protocol), "session lists": experiment.session_lists, "features": features}
 
 
 def _behind(variants: Sequence[Variant], leader: Variant) -> dict[str, PairedDifference]:

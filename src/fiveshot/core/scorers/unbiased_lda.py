@@ -192,8 +192,8 @@ class UnbiasedLDAScorer(Scorer):
         """Offset and sharpness: given, chosen on the base session, or the defaults."""
         choice = self._settled()
         if self.learned and self.sharpness == "auto":
-            n_samples = sum(summary.count for summary in self.memory.statistics.summaries)
-            choice = replace(choice, sharpness=choice.sharpness * share_of_sharpness(n_samples))
+            share = share_of_sharpness(self.memory.statistics.n_samples)
+            choice = replace(choice, sharpness=choice.sharpness * share)
         if self.learned and self.model.few and self.offset == "auto":
             choice = replace(choice, offset=few_shot_offset(len(self.classes)))
         return choice
