@@ -29,7 +29,8 @@ class UnbiasedLDA(FewShotHead):
         The share of the expected gap between old and new classes that is closed. ``"auto"`` chooses it by episodes
         inside the base classes; with fewer than ten base classes it uses a default.
     sharpness : float or "auto"
-        The factor of the scores in ``predict_proba``; ``"auto"`` as for ``offset``.
+        The factor of the scores in ``predict_proba``; ``"auto"`` as for ``offset``, and less with fewer than 1,000
+        samples.
     center : bool
         False leaves features uncentered.
     pooled : {"all", "base"}
