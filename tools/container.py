@@ -131,6 +131,9 @@ class Container:
         for folder in Path(sys.base_prefix).parents:  # the base image's Python is there for everybody
             inside = self.root / folder.relative_to("/")
             inside.chmod(inside.stat().st_mode | 0o011)
+        named = self.root / "usr/local/bin/python"
+        if not os.path.lexists(named):  # Debian's Python has only names with a version, the base image's not
+            named.symlink_to(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}")
         for word, rest in self.image.steps:
             print(f"{word} {rest}", flush=True)
             if word == "RUN":
