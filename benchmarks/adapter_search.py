@@ -19,7 +19,7 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,14 +82,21 @@ def open_birds(folder: Path, *, test: bool) -> ImageDataset:
     return replace(found, train=ImageSplit(images, labels).select(order), test=ImageSplit((), labels[:0]))
 
 
-def trained(material: Material, fold: Fold, variant: Variant) -> TuningRun:
+def trained(material: Material, fold: Fold, variant: Variant, *, order: int = 0) -> TuningRun:
+    """Train from the first weights of the recipe's seed; another ``order`` gives other batches and crops."""
     run = TuningRun(material, fold, variant.recipe)
     if variant.trains != "adapters":
         run.trainer = with_norms(run.trainer, adapters_too=variant.trains == "both")
+    run.trainer.recipe = variant.recipe.replace(seed=variant.recipe.seed + 1000 * order)
     epochs = variant.recipe.epochs if variant.epochs is None else variant.epochs
     for number in range(epochs):
         run.trainer.epoch(number)
     return run
+
+
+def merge(states: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Return the mean of the tensors of adapters that were trained from the same first weights."""
+    return {name: torch.stack([state[name] for state in states]).mean(dim=0) for name in states[0]}
 
 
 def with_norms(trainer: Trainer, *, adapters_too: bool) -> Trainer:

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
+from adapter_search import merge
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -36,6 +37,7 @@ from fiveshot.backbones import (
     Backbone,
     BackboneSpec,
     Preprocessing,
+    adapter_state,
     adapters,
     attach_adapters,
     detach_adapters,
@@ -133,21 +135,14 @@ IDEAS |= {
     "now, mixup, four merged": replace(_NOW, mix=0.4, merged=4),
     "now, two crops averaged": replace(_NOW, crops=2),
     "now, two crops averaged, four merged": replace(_NOW, crops=2, merged=4),
-    "now, two crops averaged, cosine scale 32": replace(_NOW, crops=2, scale=32),
-    "now, four crops averaged": replace(_NOW, crops=4),
-    "now, two crops averaged, 40 epochs": replace(_NOW, crops=2, epochs=40),
     "now, near the views, 1": replace(_NOW, near_views=1),
-    "now, near the views, 5": replace(_NOW, near_views=5),
     "now, near general photos, 5": replace(_NOW, near_general=5),
     "now, near general photos, 30": replace(_NOW, near_general=30),
     "now, last four adapters": replace(_NOW, last=4),
-    "now, last two adapters": replace(_NOW, last=2),
     "now, bottleneck 16": replace(_NOW, bottleneck=16),
     "now, bottleneck 256": replace(_NOW, bottleneck=256),
     "now, decay 0.1": replace(_NOW, decay=0.1),
     "now, cosine scale 32": replace(_NOW, scale=32),
-    "now, 10 epochs": replace(_NOW, epochs=10),
-    "now, no margin": replace(_NOW, margin=0),
     "now, half of the views whole": replace(_NOW, whole=0.5),
     "now, batches of 32": replace(_NOW, batch=32),
     "now, epochs by left-out classes": replace(_NOW, stop=(5, 10, 20, 40)),
@@ -297,13 +292,10 @@ def tune_merged(
     """Train adapters once or several times from the same first weights, and keep their mean."""
     states = []
     for run in range(idea.merged):
-        if run:
-            detach_adapters(backbone.model)
+        detach_adapters(backbone.model)
         tune(backbone, photos, rows, plain, idea, seed=seed, order=run)
-        states.append([adapter.state_dict() for adapter in adapters(backbone.model)])
-    for adapter, *own in zip(adapters(backbone.model), *states, strict=True):
-        mean = {name: torch.stack([state[name] for state in own]).mean(dim=0) for name in own[0]}
-        adapter.load_state_dict(mean)
+        states.append(adapter_state(backbone.model))
+    backbone.model.load_state_dict(merge(states), strict=False)
 
 
 def summary(jobs: list[Future[tuple[float, float]]]) -> tuple[float, float]:

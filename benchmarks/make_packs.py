@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from adapter_search import Variant, left_as_it_was, open_birds, starts
+from adapter_search import Variant, left_as_it_was, merge, open_birds, starts, trained
 
 from fiveshot.backbones import (
     Backbone,
@@ -40,7 +40,7 @@ from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.benchmark import get_protocol, run, summarize_runs
 from fiveshot.data import VIEWS, ImageDataset, ImageSource, ImageSplit, decode
 from fiveshot.features import FeatureSet, Provenance
-from fiveshot.tuning import Execution, Fold, TuningRun, get_recipe, open_material, parse_setting
+from fiveshot.tuning import Execution, Fold, get_recipe, open_material
 
 SPAWN = multiprocessing.get_context("spawn")  # a process forked from one with PyTorch's threads may hang
 MOST = 4  # views; the other choices are parts of these
@@ -59,7 +59,6 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="only the first N images of each split, for a trial")
     parser.add_argument("--epochs", type=int, help="instead of the recipes' epochs, for a trial")
     parser.add_argument("--merged", type=int, default=1, help="adapters to train in different orders, and average")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in the recipe")
     given = parser.parse_args()
     given.save.mkdir(parents=True, exist_ok=True)
     birds = open_birds(given.data, test=True)
@@ -87,8 +86,7 @@ def make(
     for start, _, rows in starts(",".join(STARTS), birds):
         stem = f"{name}-{start.partition('/')[2]}"
         with left_as_it_was(backbone):
-            values = get_recipe(recipe).replace(**dict(map(parse_setting, given.set)))
-            how = Variant(recipe, values, given.epochs)
+            how = Variant(recipe, get_recipe(recipe), given.epochs)
             tune(given.save / f"adapter-{stem}.safetensors", backbone, birds, start, rows, how, given.merged)
             sets = keep(given.save / f"{stem}.safetensors", backbone, birds, names, pixels, kept)
             evaluate(sets, f"{name} {recipe}", (start,))
@@ -106,21 +104,12 @@ def tune(
     """Tune an adapter on all training photographs of the base classes, and save it."""
     execution = Execution(data="device").resolved(backbone.device, images=len(birds.train))
     material = open_material(backbone, birds.train, execution)
-    states: list[dict[str, torch.Tensor]] = []
-    first: dict[str, torch.Tensor] = {}
+    states = []
     for order in range(merged):
         detach_adapters(backbone.model)
-        values = how.recipe.replace(seed=how.recipe.seed + 1000 * order)
-        run = TuningRun(material, Fold.of(rows, rows[:0]), values)
-        if first:
-            run.trainer.restore(first)
-        else:
-            first = {name: tensor.clone() for name, tensor in run.trainer.state().items()}
-        for number in range(how.recipe.epochs if how.epochs is None else how.epochs):
-            run.trainer.epoch(number)
-        states.append({name: tensor.detach().clone() for name, tensor in adapter_state(backbone.model).items()})
-    mean = {name: torch.stack([state[name] for state in states]).mean(dim=0) for name in states[0]}
-    backbone.model.load_state_dict(mean, strict=False)
+        trained(material, Fold.of(rows, rows[:0]), how, order=order)
+        states.append(adapter_state(backbone.model))
+    backbone.model.load_state_dict(merge(states), strict=False)
     backbone.model.requires_grad_(False).eval()
     meta = {"recipe": how.recipe.to_json(), "start": start, "epochs": how.epochs, "held_out": 0.0}
     save_adapter(path, backbone, meta=meta | ({"merged": merged} if merged > 1 else {}))

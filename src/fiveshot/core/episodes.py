@@ -143,7 +143,8 @@ def choose(played: Sequence[PlayedEpisode]) -> Choice:
     likelihoods = np.stack([_likelihoods(episode, offset) for episode in played]).mean(axis=0)
     share = float(np.mean([share_of_sharpness(episode.n_samples) for episode in played]))
     best = float(SHARPNESSES[int(likelihoods.argmax())]) / share
-    trust = len(played[0].gaps) / (len(played[0].gaps) + CLASSES_TO_TRUST)
+    n_classes = len(played[0].new)
+    trust = n_classes / (n_classes + CLASSES_TO_TRUST)
     sharpness = DEFAULT_SHARPNESS ** (1 - trust) * best**trust
     return Choice(offset, sharpness, float(single.std()), len(played))
 

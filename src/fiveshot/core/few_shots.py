@@ -66,8 +66,7 @@ def has_no_base(memory: Memory, n_features: int) -> bool:
     >>> has_no_base(Memory(few), 40), has_no_base(Memory(few), 15), has_no_base(Memory(new=few), 15)
     (True, False, True)
     """
-    counts = [summary.count for summary in memory.base.summaries]
-    return is_small(sum(counts), len(counts), n_features)
+    return is_small(memory.base.n_samples, len(memory.base.summaries), n_features)
 
 
 def is_small(n_samples: int, n_classes: int, n_features: int) -> bool:

@@ -12,6 +12,7 @@ from fiveshot.benchmark import (
     RESAMPLED,
     Comparison,
     OverallFigures,
+    Protocol,
     PublishedFigures,
     RunRecord,
     compare_runs,
@@ -372,7 +373,7 @@ def _pairs(first: Experiment, second: Experiment) -> list[tuple[Variant, Variant
     return pairs
 
 
-def _setting(experiment: Experiment) -> tuple[object, ...]:
+def _setting(experiment: Experiment) -> tuple[Protocol, str | None, str]:
     """Return what must be equal on both sides."""
     config = experiment.variants[0].records[0].config
     return experiment.protocol, experiment.session_lists, config["features"]
@@ -385,8 +386,8 @@ def _apart(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> str:
 
 
 def _named_setting(experiment: Experiment) -> dict[str, object]:
-    features = experiment.variants[0].records[0].config["features"]
-    return {**asdict(experiment.protocol), "session lists": experiment.session_lists, "features": features}
+    protocol, lists, features = _setting(experiment)
+    return {**asdict(protocol), "session lists": lists, "features": features}
 
 
 def _behind(variants: Sequence[Variant], leader: Variant) -> dict[str, PairedDifference]:

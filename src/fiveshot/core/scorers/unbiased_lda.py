@@ -388,7 +388,7 @@ class UnbiasedLDAScorer(Scorer):
         for episode in play_episodes(embedding(X), y, shots=SHOTS, episodes=self.episodes, seed=self._seed):
             model = self._model(episode.memory, embedding, None)
             scores = self._combined(model, [episode.X[:, columns] for columns in embedding.spaces])
-            n_samples = len(episode.base_rows) + len(episode.new_rows)
+            n_samples = episode.memory.statistics.n_samples
             found.append(PlayedEpisode(scores, self._gaps(model), episode.codes, episode.new, n_samples))
         return found
 
